@@ -1,8 +1,8 @@
 """The joint, conditional and multi-conditional likelihoods of labelled samples, and their gradients.
 
-Every criterion has the form ``a L_cx - b L_x - g L_c`` (Kelm, Pal & McCallum 2006, Eq. 6, 7). Its derivative by the
-log-density of component ``s`` at sample ``i`` is therefore ``a P(s | c_i, x_i) - b P(s | x_i)``. Gradients and
-expectation-maximisation only need moments of the data that are weighted by these numbers.
+Every criterion has the form ``a L_cx - b L_x - g L_c`` (Kelm, Pal & McCallum 2006, Eq. 6, 7). Its derivative with
+respect to the log-density of component ``s`` at sample ``i`` is therefore ``a P(s | c_i, x_i) - b P(s | x_i)``.
+Gradients and expectation-maximisation only need moments of the data that are weighted by these numbers.
 """
 
 from typing import NamedTuple
@@ -34,7 +34,7 @@ JOINT_LIKELIHOOD = Criterion(1.0, 0.0, 0.0)
 
 
 def sum_noise_groups(values, group):
-    """Sum the rows of ``values`` within each noise group; ``group`` consists of runs of equal group numbers."""
+    """Sum the rows of ``values`` within each noise group; equal numbers in ``group`` are consecutive."""
     if group[0] == group[-1]:
         return values.sum(axis=0, keepdims=True)
     return np.add.reduceat(values, np.searchsorted(group, np.arange(group[0], group[-1] + 1)), axis=0)
@@ -46,7 +46,7 @@ def compute_pattern_moments(params, blocks, criterion, n_threads=1):
     The moments are sums over samples i of ``a_is`` times powers of ``x_i``, for each component ``s``.
     """
     # projected: (S, p + 1, d + 1), sums of (z, 1)(x, 1)' with z = V'(x - mu)
-    # squares: (G, d), sums of x^2 over the components that share their noise
+    # squares: (G, d), sums of x^2 over all components of a noise group
     forms, n_own = compute_score_forms(params), params.log_weights.shape[1]
     projected, squares = np.zeros_like(forms.linear), np.zeros_like(forms.inverse_noise)
     weights = criterion.joint, criterion.features
@@ -55,7 +55,7 @@ def compute_pattern_moments(params, blocks, criterion, n_threads=1):
 
 
 def compute_density_gradients(params, forms, projected, squares):
-    """Compute the gradients of Eq. (15) to (17), summed over samples, from the moments.
+    """Compute the gradients of Eq. (15) to (17) from moments that are sums over all samples.
 
     Comments in the code use ``n = sum a``, ``S = sum a (x - mu)(x - mu)'`` and ``Sigma^-1 = D - V V'``.
     All products are of size d x p.
@@ -63,7 +63,7 @@ def compute_density_gradients(params, forms, projected, squares):
     # counts: (S,)
     inverse_noise, V, rotations, _ = forms.precisions
     counts = projected[:, -1, -1]
-    # S V, with the sum of a (x - mu) appended as a column, because the next steps multiply both alike.
+    # S V, with the sum of a (x - mu) appended as a column, because the next steps multiply both by the same matrix.
     SV = np.swapaxes(projected[:, :, :-1] - projected[:, :, -1:] * params.means[:, None], 1, 2)
     scaled = inverse_noise[:, :, None] * SV
     solved = scaled - V @ (np.swapaxes(V, 1, 2) @ SV)

@@ -25,7 +25,7 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 
 class Precisions(NamedTuple):
-    """Terms of the inverse covariance of each of S components: ``Sigma_s^-1 = diag(inverse_noise_s) - V_s V_s'``."""
+    """Parts of the inverse covariances of S components: ``Sigma_s^-1 = diag(inverse_noise_s) - V_s V_s'``."""
 
     inverse_noise: np.ndarray  # (S, d)
     projections: np.ndarray  # (S, d, p), the matrices V
@@ -50,12 +50,12 @@ def precisions(params):
 class ScoreForms(NamedTuple):
     """Coefficients of ``log P(c, s, x)``, the joint log-density of class, component and sample.
 
-    ``linear[s]`` is multiplied by a sample with a 1 appended. Its first p rows give ``V_s'(x - mu_s)``. Its last row
-    gives the linear term of the log-density and the constant. The quadratic term takes ``inverse_noise``, which
-    components of a noise group share.
+    ``linear[s]`` is multiplied by a sample to which a 1 is appended. The first p rows of the product are ``V_s'(x -
+    mu_s)``. The last row is the linear term of the log-density plus the constant. The quadratic term is computed with
+    ``inverse_noise``, which the components of a noise group share.
     """
 
-    # The Cython functions take the first three arrays.
+    # The Cython functions use the first three arrays.
     linear: np.ndarray  # (S, p + 1, d + 1)
     inverse_noise: np.ndarray  # (G, d)
     noise_group: np.ndarray  # (S,)
@@ -81,7 +81,7 @@ def compute_score_forms(params):
 def split_into_column_blocks(n_samples, n_rows_per_sample):
     """Split samples into blocks whose temporary arrays are small; return the slices of the blocks.
 
-    The blocks depend on the two arguments and not on the number of threads, so sums over blocks are reproducible.
+    The blocks depend on the two arguments but not on the number of threads, so sums over blocks are reproducible.
     """
     # n_rows_per_sample: number of entries of the temporary arrays for each sample
     size = int(np.clip(BLOCK_NUMBERS // max(n_rows_per_sample, 1), 128, 8192))
@@ -109,10 +109,10 @@ def group_missing_patterns(X, n_jobs=1):
 
 
 def compute_centred_forms(params, X, n_jobs=1):
-    """Yield score forms, rows, observed features and shift of each group of rows that share their observed features.
+    """Yield score forms, rows, observed features and a shift for each group of rows with the same observed features.
 
     The score forms apply to ``samples - shift``, where the shift is the weighted mean of the component means. Without
-    the shift, data far from the origin would lose digits, because the scores expand ``(x - mu)^2``.
+    the shift, data far from the origin would lose precision, because the scores expand ``(x - mu)^2``.
     """
     # rows: index array; observed features: index array, or a full slice if no value is missing
     shift = np.einsum("s,sj->j", np.exp(params.log_prior[:, None] + params.log_weights).ravel(), params.means)
@@ -122,9 +122,9 @@ def compute_centred_forms(params, X, n_jobs=1):
 
 
 def scan(params, X, visit, n_jobs, rows):
-    """Call ``visit(rows, forms, samples, shift)`` for each block of rows that share their observed features.
+    """Call ``visit(rows, forms, samples, shift)`` for each block of rows with the same observed features.
 
-    Threads process blocks concurrently, so ``visit`` must write only to the rows that it is given.
+    Threads process blocks concurrently, so ``visit`` may only write to the rows that it is given.
     """
     # rows: indices of the rows of X to scan; ``visit`` gets the row indices of one block
     # samples: (n_rows, n_observed), the observed features of the block
@@ -143,7 +143,7 @@ def compute_joint_log_density(params, X, n_jobs=None):
     # X: (n, d); returns: (n, n_classes)
     out = np.empty((len(X), len(params.log_weights)))
     for forms, rows, observed, shift in compute_centred_forms(params, X, n_jobs):
-        # The Cython function takes None to mean all rows or all features.
+        # The Cython function interprets None as all rows or all features.
         some = (None, None) if isinstance(observed, slice) else (rows, observed)
         with limit_blas_threads():
             class_scores(X, *some, shift, *forms[:3], out, count_threads(n_jobs))

@@ -1,11 +1,11 @@
-"""Expectation-maximisation of the joint likelihood, in which no step lowers the likelihood.
+"""Expectation-maximisation of the joint likelihood, in which no step decreases the likelihood.
 
-An iteration computes the posteriors of the components, then maximises the expected log-likelihood in turn over
-weights, means, loadings and noise. Factors are hidden variables for loadings and noise only. If all second moments
-are cheap (few features), the step over loadings and noise is repeated without another pass over the data. With one
-component per class, the posteriors never change. One pass then collects all moments that the iterations need. Before
-each step, the most likely loadings for the given noise are computed in the subspace of the current loadings and their
-image under the scatter matrix.
+An iteration computes the posteriors of the components. It then maximises the expected log-likelihood over weights, over
+means, and over loadings and noise, one after the other. Factors are hidden variables only in the step over loadings and
+noise. If there are few features, all second moments are cheap, and this step is repeated without another pass over the
+data. With one component per class, the posteriors never change, so one pass collects all moments that the iterations
+need. Before each step, the most likely loadings for the given noise are then computed in a subspace: the span of the
+current loadings and of their image under the scatter matrix.
 """
 
 from dataclasses import replace
@@ -76,7 +76,7 @@ def _make_class_step(params, moments, data, prior):
 
 
 def _fit_subspace_loadings(params, scatter, TV):
-    """Return the most likely loadings for given noise in the span of the current loadings and ``TV``.
+    """Return the most likely loadings for the given noise in the span of the current loadings and ``TV``.
 
     ``TV`` is the product of the scatter matrix T and the V of the posteriors. Let ``T~ = Psi^-1/2 T Psi^-1/2`` have the
     Ritz pairs ``(l_k, u_k)`` in this span. The loadings are ``Psi^1/2 u_k (l_k - 1)^1/2`` (Tipping & Bishop 1999, for
@@ -90,7 +90,7 @@ def _fit_subspace_loadings(params, scatter, TV):
     values, vectors = values[:, -n_factors:], vectors[:, :, -n_factors:]
     # Loadings of exactly 0 are a stationary point, from which no later step could move them.
     found = basis @ (vectors * np.sqrt(np.maximum(values - 1, 1e-12))[:, None])
-    # Rotate towards the current loadings, because extrapolation compares loadings entry by entry.
+    # Rotate the loadings towards the current loadings, because extrapolation compares loadings entry by entry.
     left, _, right = np.linalg.svd(np.swapaxes(found, 1, 2) @ present)
     return root * (found @ (left @ right))
 
@@ -101,7 +101,7 @@ def _normalise_columns(columns):
 
 
 def make_em_step(params, data, prior, n_threads=1):
-    """Make one iteration of expectation-maximisation on complete data; return log-likelihood and next parameters."""
+    """Make one step of expectation-maximisation on complete data; return the log-likelihood and the next parameters."""
     if data.n_features <= MAX_FEATURES_FOR_SECOND_MOMENTS:
         value, counts, first, second = data.total_of(_compute_second_moments, params, n_threads=n_threads)
     else:
@@ -144,7 +144,7 @@ def _compute_joint_moments(params, data, n_threads):
 
 
 def _compute_second_moments(params, data, n_threads):
-    """Return the log-likelihood, and the counts, sums and second moments weighted by posteriors within each class."""
+    """Return the log-likelihood, and counts, sums and second moments weighted by posteriors within each class."""
     size = data.n_features + 1
     moments = np.zeros((len(params.means), size, size))
     ((_, blocks),) = data.patterns
@@ -154,7 +154,7 @@ def _compute_second_moments(params, data, n_threads):
 
 
 def _compute_means(params, counts, averages, prior):
-    """Return the means ``(n Sigma^-1 + t I)^-1 n Sigma^-1 average``, which are the averages if the prior is flat."""
+    """Return the means ``(n Sigma^-1 + t I)^-1 n Sigma^-1 average``; with a flat prior they equal the averages."""
     if prior.mean_precision == 0:
         return averages
     precision = precisions(params)
@@ -169,7 +169,7 @@ def _compute_means(params, counts, averages, prior):
 
 
 def _project_scatter(params, z_moments, first, counts, safe, means):
-    """Return ``T V``, with T about the new means, given moments of ``z = V'(x - old mean)``."""
+    """Return ``T V``, with the scatter T about the new means, given moments of ``z = V'(x - old mean)``."""
     moved = np.einsum("sjp,sj->sp", precisions(params).projections, params.means - means)
     z_x = np.swapaxes(z_moments[:, :, :-1], 1, 2) + _multiply_outer(first, moved)
     z_sum = z_moments[:, :, -1] + counts[:, None] * moved
@@ -177,14 +177,16 @@ def _project_scatter(params, z_moments, first, counts, safe, means):
 
 
 def _make_factor_step(params, counts, alive, prior, full, diagonal=None, projected=None):
-    """Maximise the expected log-likelihood over loadings and noise, for fixed posteriors of the factors.
+    """Maximise the expected log-likelihood over loadings and noise, with fixed posteriors of the factors.
 
     With ``B = Sigma^-1 L`` the posterior of the factors has mean ``B'(x - mu)`` and covariance ``R'R``. Hence
     ``E[(x - mu) z'] = T B`` and ``E[z z'] = R'R + B'T B``. A regression of x on z gives loadings and noise.
     """
-    # full: (S, d, d), scatter matrices T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is; if None, given by
-    # diagonal: (G, d), sums of the diagonals times counts over groups with shared noise; and
-    # projected: (S, d, p), T V with V from the posteriors
+    # full: (S, d, d), scatter matrices T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is. If ``full`` is None,
+    # two
+    # arrays take its place:
+    # diagonal: (G, d), sums of the diagonals times counts over the components that share noise
+    # projected: (S, d, p), T V, with V from the posteriors
     precision = precisions(params)
     V, R = precision.projections, precision.rotations
     R_t = np.swapaxes(R, 1, 2)

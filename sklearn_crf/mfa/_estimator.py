@@ -48,7 +48,8 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        Number of components (factor analysers) per class. "auto" chooses it by held-out samples, see Notes.
+        Number of components (factor analysers) per class. "auto" chooses it by the log-loss of held-out samples, see
+        Notes.
     n_factors : int, default=2
         Number of columns of the loadings, at most the number of features; 0 gives diagonal covariances.
     objective : {"multi_conditional", "joint"}, default="multi_conditional"
@@ -63,26 +64,28 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     priors : Priors or None, default=None
         Priors on means and loadings, and the smallest noise variance. None is ``Priors()``: flat priors, and noise
         variances of at least 1e-4 of the variance of the feature. If a parameter of conditional training is "auto",
-        None is ``Priors(mean_scale=1, loading_scale=1, noise_floor=0.1)``: a class may lack any variance of a feature.
+        None is ``Priors(mean_scale=1, loading_scale=1, noise_floor=0.1)``, because a class may lack any variance of a
+        feature.
     init : {"kmeans", "random"}, array-like of shape (n_classes, n_components, n_features) or dict, default="kmeans"
         Initial values. Within each class, samples are clustered by k-means, or by the nearest of random samples or of
         given means. Principal components of the clusters then give loadings and noise. A dict must contain ``means``
         and may contain ``loadings``, ``noise_variance``, ``weights`` and ``class_prior``, in the shapes of the
         attributes. Initial values do not depend on the criterion.
     n_init : int, default=5
-        Number of restarts; the restart with the best criterion is kept. There is only one if ``init`` has arrays.
+        Number of restarts; the restart with the best criterion is kept. If ``init`` has arrays, there is a single
+        start.
     solver : {"auto", "em", "lbfgs", "sgd"}, EM, ScaledLBFGS or ScaledSGD, default="auto"
         Expectation-maximisation (joint likelihood of complete samples), L-BFGS, or stochastic gradient descent. A name
         stands for the solver with default options. ``"auto"`` is ``"em"`` if it applies, otherwise ``"lbfgs"``.
     max_iter : int, default=500
         Maximum number of iterations of a restart, or of epochs for ``"sgd"``.
     tol : float, default=1e-3
-        Tolerance. ``"em"`` stops when all further iterations together are estimated to gain less than this per sample.
-        ``"lbfgs"`` stops when no entry of the gradient of the mean criterion is larger (divided by ``1 + alpha``, per
-        standard error of the parameter), or when 20 iterations gain less per sample. ``"sgd"`` stops after five epochs
-        that gain less.
+        Tolerance. ``"em"`` stops when it estimates that all further iterations together gain less than this per sample.
+        ``"lbfgs"`` scales the gradient of the mean criterion by the standard errors of the parameters and by ``1 / (1 +
+        alpha)``. It stops when no entry of the scaled gradient is larger than this, or when 20 iterations together gain
+        less than this per sample. ``"sgd"`` stops after five epochs that gain less than this.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, multiplied into ``sample_weight``.
+        Weights of the classes, by which ``sample_weight`` is multiplied.
     classes : array-like or None, default=None
         Names of all classes, if the training set may lack some. A class without samples gets probability 0, with a
         warning. None uses the classes in ``y``.
@@ -103,8 +106,8 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     class_prior_ : ndarray of shape (n_classes,)
         ``P(c)``, the weighted class frequencies in the samples, used for densities and random samples.
     discriminative_prior_ : ndarray of shape (n_classes,)
-        Takes the place of ``P(c)`` in ``P(c | x)``. After joint training it equals ``class_prior_``. Conditional
-        training learns it along with the densities, and it can be far from the class frequencies.
+        Probabilities that replace ``P(c)`` in ``P(c | x)``. After joint training they equal ``class_prior_``.
+        Conditional training learns them along with the densities, and they can be far from the class frequencies.
     class_count_ : ndarray of shape (n_classes,)
         Total weight of the samples of each class.
     n_components_, noise_, alpha_ : int, str, float
@@ -119,13 +122,14 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     noise_variance_ : ndarray of shape (n_features,), (n_classes, n_features) or (n_classes, n_components, n_features)
         Diagonal of ``Psi``, for tied, class and component noise.
     loss_curve_ : ndarray of shape (n_iter_ + 1,)
-        Negative of the criterion plus log prior, per unit of sample weight, for the chosen restart from its start.
+        Loss of the chosen restart, at its start and after each iteration: minus the criterion and the log prior, per
+        unit of sample weight.
     restart_losses_ : ndarray of shape (n_restarts,)
         Smallest loss of every restart.
     converged_ : bool
         Whether the solver met its stopping criterion; False if a callback stopped it.
     n_iter_ : int
-        Number of iterations, 1 if the start already met the stopping criterion.
+        Number of iterations; 1 if the start already met the stopping criterion.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
@@ -134,7 +138,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     InvalidParameterError
         If a parameter has a wrong type or is out of its range.
     ValueError
-        If there are more factors than features, a class has fewer samples than components, there is NaN without
+        If there are more factors than features, a class has fewer samples than components, X has NaN without
         ``allow_nan``, or a feature is constant or never observed.
 
     Notes
@@ -145,8 +149,9 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
     in three folds of at most 3,000 samples together. The limit of 36, the log-loss of a probability of 2.2e-16, keeps
     single samples from determining ``T``. ``noise`` and ``alpha`` are chosen with one component. Components are then
-    added as long as the log-loss decreases. Equal samples are in one fold. If a class has fewer than six different
-    samples, and in ``partial_fit``, "auto" is one component, "class" and 0.1. The joint likelihood has no ``alpha``.
+    added as long as the log-loss decreases. Equal samples are in the same fold. If a class has fewer than six different
+    samples, and in ``partial_fit``, nothing is chosen: "auto" stands for one component, ``noise="class"`` and
+    ``alpha=0.1``. The joint likelihood has no ``alpha``.
 
     References
     ----------
@@ -188,7 +193,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     verbose: int = 0
 
     def set_params(self, **params: Any) -> MultiConditionalMFA:
-        """Set parameters; names like ``solver__step_size`` set options of a solver or of priors passed as objects.
+        """Set parameters; names such as ``solver__step_size`` set options of a solver or of priors passed as objects.
 
         Parameters
         ----------
@@ -215,8 +220,8 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), float32 or float64, or Shards
-            Samples; computations are in float64. :class:`~sklearn_crf.Shards` of such arrays are processed where they
-            are. Initial values then come from at most 3,000 samples of each class.
+            Samples; computations use float64. :class:`~sklearn_crf.Shards` of such arrays are processed in the
+            processes that hold them. Initial values then come from at most 3,000 samples of each class.
         y : array-like of shape (n_samples,)
             Class of each sample; None for Shards.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -263,12 +268,12 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
         .. math:: \theta_{t+1} = \theta_t - \eta \, h_t^{-1/2} S \tilde g_t, \qquad h_t = \sum_{u \le t} \tilde g_u^2
 
-        with gradients :math:`\tilde g` of the criterion per sample, of mini-batches of 64 samples in random order, in
-        units of S, the standard errors of the parameters for a single sample. The fitted parameters are an average over
-        all steps, with more weight on later steps. The first call determines the scales of features and the
-        initial values of a single restart. The first call should therefore have many samples, at least ``n_components``
-        of each class. ``solver``, ``n_init``, ``max_iter`` and ``tol`` are not used. After ``fit``, steps start from
-        its parameters.
+        with gradients :math:`\tilde g` of the criterion per sample. Each gradient is computed from a mini-batch of 64
+        samples, drawn in random order, in units of S, the standard errors of the parameters for a single sample. The
+        fitted parameters are an average over all steps, with more weight on later steps. The first call determines the
+        scales of features and the initial values of a single restart. It should therefore have many samples, at least
+        ``n_components`` of each class. ``solver``, ``n_init``, ``max_iter`` and ``tol`` are not used. After ``fit``,
+        steps start from the fitted parameters.
 
         Parameters
         ----------
@@ -306,8 +311,8 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         classes = choose_partial_fit_classes(self, classes, least=1)
         if isinstance(self.class_weight, str):
             raise ValueError(
-                "class_weight='balanced' is not supported by partial_fit, which sees only part of the samples at a "
-                "time: pass a dict of weights."
+                "class_weight='balanced' is not supported by partial_fit, which receives only part of the samples "
+                "in each call: pass a dict of weights."
             )
         if not is_first:
             validate_data(self, replace_masked_values(X), reset=False, skip_check_array=True)
@@ -345,7 +350,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             refuse_labels(y, sample_weight)
             if isinstance(choose_solver(self.solver, self.objective, False), ScaledSGD):
                 raise ValueError(
-                    "solver='sgd' visits single samples in memory, which Shards do not support: use 'em' or 'lbfgs'."
+                    "solver='sgd' processes single samples in memory, which Shards do not support: use 'em' or 'lbfgs'."
                 )
             return survey(X, self._reading(self.classes))
         return TrainingData.of(*self._reading(self.classes).read(X, y, sample_weight))
@@ -366,7 +371,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         family, factor = self._plan_family(choice)
         check_counts(data.samples.labels, data.classes[data.present].tolist(), choice.n_components)
         init, seeds = self._choose_init(data.present, len(data.constant), choice), self._seeds()
-        # With one component per class, all starts are equal.
+        # With one component per class, all starts are the same.
         is_one = not isinstance(init, str) or (choice.n_components == 1 and not isinstance(solver, ScaledSGD))
         seeds = seeds[: 1 if is_one else n_restarts]
         limits = MixturePlan.limits(self)
@@ -383,14 +388,14 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         return check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=self.n_init).tolist()
 
     def _choose_init(self, present, n_features, choice):
-        """Return the name of a strategy, a dict of given initial values, or the parameters of the previous fit."""
+        """Return the name of a strategy, a dict of initial values, or the parameters of the previous fit."""
         shape = len(present), choice.n_components, n_features, self.n_factors
         noise_shape = {"tied": shape[2:3], "class": (shape[0], shape[2]), "component": shape[:3]}[choice.noise]
         if self.warm_start and hasattr(self, "means_"):
             if self.loadings_.shape != shape or self.noise_variance_.shape != noise_shape:
                 raise ValueError(
-                    "warm_start=True needs a previous fit whose parameters have the same shapes; set "
-                    "warm_start=False to start again."
+                    "warm_start=True needs a previous fit whose parameters have the same shapes: set "
+                    "warm_start=False to start from new initial values."
                 )
             if np.array_equal(self.class_prior_ > 0, present):
                 return self._parameters
@@ -417,7 +422,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             yield on_iteration
 
     def _store(self, data, plan, ends, choice):
-        """Set the fitted attributes, and warn of problems that the user can fix."""
+        """Set the fitted attributes, and warn of problems that users can solve."""
         best, criterion = choose_best_restart(ends), plan.family.criterion
         _warn(data, plan, best)
         offset = (criterion.joint - criterion.features) * data.log_volume
@@ -432,24 +437,25 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
 
 def _warn(data, plan, best):
-    """Warn of classes without samples, noise variances at the floor, and too few iterations."""
+    """Warn of classes without samples, of noise variances at the floor, and of too few iterations."""
     missing = data.classes[~data.present]
     if len(missing):
-        warn_caller(f"classes {missing.tolist()} have no sample; their probability is set to 0.")
+        warn_caller(f"y has no samples of the classes {missing.tolist()}; their probability is set to 0.")
     prior, log_noise = plan.family.prior, best.params.log_noise[:, ~data.constant]
-    # Covariances lose most digits if noise is below 1e-10 of the variance, so this limit applies with any floor.
+    # Covariances lose precision if noise is below 1e-10 of the variance, so this limit applies with any floor.
     at_floor = log_noise <= max(prior.log_noise_bounds[0], np.log(1e-10)) + 1e-9
-    # The floor bounds the joint likelihood; in conditional training it only regularises, so no warning is needed.
+    # The floor keeps the joint likelihood bounded. In conditional training it only regularises, so no warning is
+    # needed.
     if at_floor.any() and not plan.family.criterion.features:
         warn_caller(
-            f"{at_floor.sum()} of {at_floor.size} noise variances ended at their least value, noise_floor="
-            f"{prior.noise_floor} of the variance of the feature; raise it by priors=Priors(noise_floor=...), "
-            "lower n_factors, or share noise."
+            f"{at_floor.sum()} of {at_floor.size} noise variances ended at their minimum, "
+            f"noise_floor={prior.noise_floor} times the variance of the feature: increase it with "
+            "priors=Priors(noise_floor=...), decrease n_factors, or share noise between components."
         )
     if not best.converged and not best.was_stopped:
-        steps = ", or lower step_size, or take solver='lbfgs'" if isinstance(plan.solver, ScaledSGD) else ""
+        steps = ", decrease step_size, or use solver='lbfgs'" if isinstance(plan.solver, ScaledSGD) else ""
         warn_caller(
-            f"solver {type(plan.solver).__name__} did not converge in max_iter={plan.max_iter} iterations; raise "
+            f"solver {type(plan.solver).__name__} did not converge in max_iter={plan.max_iter} iterations: increase "
             f"max_iter or tol{steps}.",
             ConvergenceWarning,
         )
@@ -463,21 +469,21 @@ def alpha_path(
     *,
     sample_weight: ArrayLike | None = None,
 ) -> list[MultiConditionalMFA]:
-    r"""Fit a model for each of several values of ``alpha``, each starting from the fit with the next larger ``alpha``.
+    r"""Fit a model for each value in ``alphas``, starting each fit from the fit with the next larger value.
 
     .. math::
         \theta(\alpha) = \operatorname{argmax}_\theta \sum_i w_i
         \left[ \log P(c_i \mid x_i) + \alpha \log P(x_i \mid c_i) \right]
 
-    The restarts of the largest ``alpha`` begin with ordinary initial values (k-means), and each restart is followed
-    down to the smallest ``alpha``. This method is faster than independent fits. Also, neighbours on the path do not
-    differ merely because they found different local maxima.
+    The restarts of the largest ``alpha`` begin with ordinary initial values (k-means), and each restart is continued
+    down to the smallest ``alpha``. This method is faster than independent fits. Also, models with neighbouring values
+    of ``alpha`` do not differ merely because they found different local maxima.
 
     Parameters
     ----------
     estimator : MultiConditionalMFA
         Estimator with ``objective="multi_conditional"``. The estimator is not changed, and its ``alpha`` is not used.
-        Components and noise that are "auto" are chosen once, for the largest ``alpha``.
+        If the number of components or the noise is "auto", it is chosen once, for the largest ``alpha``.
     X : array-like of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
     alphas : sequence of float
@@ -506,7 +512,7 @@ def alpha_path(
     if estimator.objective != "multi_conditional":
         raise ValueError(f"alpha_path needs objective='multi_conditional', got {estimator.objective!r}.")
     if not len(alphas):
-        raise ValueError("alphas is empty; it needs at least one value.")
+        raise ValueError("alphas is empty: pass at least one value.")
     models, starts = [clone(estimator).set_params(alpha=alpha) for alpha in alphas], None
     for model in models:
         model._validate_params()

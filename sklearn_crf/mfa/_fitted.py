@@ -28,7 +28,7 @@ def _maximises_the_joint_likelihood(estimator):
     if estimator.objective == "joint":
         return True
     raise AttributeError(
-        f"bic needs the maximum of the joint likelihood, but objective={estimator.objective!r} does not maximise it; "
+        f"bic needs the maximum of the joint likelihood, which objective={estimator.objective!r} does not compute: "
         "use objective='joint', or compare models by cross-validation (GridSearchCV)."
     )
 
@@ -40,9 +40,9 @@ def get_auto_parameters(estimator: Any) -> Choice:
 
 
 def get_previous_choice(estimator: Any) -> Choice:
-    """Return the parameters that the previous fit chose for "auto", and the present values of all other parameters."""
+    """Return the values that the previous fit chose for "auto", and the current values of all other parameters."""
     shape, noise = estimator.means_.shape, np.ndim(estimator.noise_variance_)
-    # Models that older versions fitted lack these attributes.
+    # Models fitted by older versions lack these attributes.
     former = Choice(
         getattr(estimator, "n_components_", shape[1]),
         getattr(estimator, "noise_", {1: "tied", 2: "class", 3: "component"}[noise]),
@@ -61,7 +61,7 @@ def build_fitted_attributes(params, data, family, choice):
     noise = np.exp(params.log_noise)
 
     def of_all(values, shape, missing):
-        """Expand values of the classes with samples to an array of all classes; all other classes get ``missing``."""
+        """Expand values of the classes with samples to all classes, with ``missing`` for the remaining classes."""
         found = np.empty((n_classes, *shape))
         found[:] = missing
         found[present] = values.reshape(np.count_nonzero(present), *shape)
@@ -93,13 +93,13 @@ def _check_fitted_arrays(mixture: Any) -> None:
     require_numbers("loadings_", mixture.loadings_, (*of_components, n_features, None))
     of_noise = (n_features,), (n_classes, n_features), (*of_components, n_features)
     require_numbers("noise_variance_", mixture.noise_variance_, *of_noise)
-    # Models that older versions fitted lack some of these attributes.
+    # Models fitted by older versions lack some of these attributes.
     optional = {"class_prior_": (n_classes,), "discriminative_prior_": (n_classes,), "temperature_": ()}
     require_optional_numbers(mixture, optional)
 
 
 class FittedMixture(ClassifierMixin, BaseEstimator):
-    """Base class of `MultiConditionalMFA`, with the methods that need only fitted attributes."""
+    """Base class of `MultiConditionalMFA`, with the methods that only need fitted attributes."""
 
     __getstate__ = get_versioned_state
 
@@ -118,7 +118,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
     @property
     def _parameters(self):
         """Parameters of the classes that have samples, with the class probabilities that training found."""
-        # Models that older versions fitted have only class_prior_.
+        # Models fitted by older versions only have class_prior_.
         return self._replace_prior(getattr(self, "discriminative_prior_", self.class_prior_))
 
     def _replace_prior(self, prior):
@@ -127,7 +127,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         if present.shape != (len(self.classes_),) or not present.any():
             raise ValueError(
                 f"class_prior_ must hold a probability for each of {len(self.classes_)} classes, got "
-                f"{self.class_prior_!r}: the fitted attributes were altered, fit again."
+                f"{self.class_prior_!r}. The fitted attributes have been changed: fit the estimator again."
             )
         means, loadings = self.means_[present], self.loadings_[present]
         noise = self.noise_variance_
@@ -157,7 +157,10 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         # Reducing all entries at once is much faster than reducing each short row.
         if missing.any():
             row = np.flatnonzero(missing.any(axis=1))[0]
-            raise ValueError(f"X[{row}] is so far from the samples of fit that its density underflows.")
+            raise ValueError(
+                f"X[{row}] is so far from the training samples that its density underflows: remove it, or scale X as"
+                " in training."
+            )
         return found
 
     def _compute_log_joint(self, X, params):
@@ -171,10 +174,10 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return out
 
     def joint_log_likelihood(self, X: ArrayLike) -> np.ndarray:
-        """Compute ``log P(x, c)``, with ``class_prior_`` as ``P(c)``.
+        """Compute ``log P(x, c)``, where ``P(c)`` is ``class_prior_``.
 
-        After conditional training the class of the largest value can differ from ``predict``, which uses
-        ``discriminative_prior_``.
+        After conditional training, the class with the largest value can differ from the result of ``predict``, which
+        uses ``discriminative_prior_``.
 
         Parameters
         ----------
@@ -225,7 +228,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return logsumexp(self.joint_log_likelihood(X), axis=1)
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
-        """Predict ``log P(c | x)``, the log-probability of each class, at ``temperature_``.
+        """Predict ``log P(c | x)``, the log-probability of each class, with scores divided by ``temperature_``.
 
         Parameters
         ----------
@@ -362,8 +365,8 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
     def bic(self, X: ArrayLike, y: ArrayLike) -> float:
         """Compute the Bayesian information criterion ``-2 log P(X, y) + n_parameters log n_samples``; lower is better.
 
-        It is not available for ``objective="multi_conditional"``, because it approximates the evidence only at the
-        maximum of the joint likelihood. Compare such fits by :class:`~sklearn.model_selection.GridSearchCV`.
+        The criterion is not available for ``objective="multi_conditional"``, because it approximates the evidence only
+        at the maximum of the joint likelihood. Compare such models by :class:`~sklearn.model_selection.GridSearchCV`.
 
         Parameters
         ----------

@@ -66,7 +66,7 @@ PARAMETER_CONSTRAINTS = {
 
 def compute_class_weights(class_weight, y, sample_weight):
     """Return the class weight of each sample, or raise InvalidParameterError if a class weight is invalid."""
-    # sample_weight: (n_samples,), weights with which "balanced" counts samples
+    # sample_weight: (n_samples,), used to compute the class frequencies for "balanced"
     if isinstance(class_weight, str):
         _, column = np.unique(y, return_inverse=True)
         counts = np.bincount(column, scale_sample_weight(sample_weight))
@@ -76,7 +76,7 @@ def compute_class_weights(class_weight, y, sample_weight):
     except (TypeError, ValueError) as error:
         known = np.unique(y).tolist()
         raise InvalidParameterError(
-            f"class_weight={class_weight!r} must map classes of y to numbers; the classes of y are {known}."
+            f"class_weight must map classes of y, which are {known}, to numbers, got {class_weight!r}."
         ) from error
     wrong = ~(np.isfinite(weight) & (weight >= 0))
     if wrong.any():
@@ -93,8 +93,8 @@ def check_counts(labels, names, n_components):
     for name, count in zip(names, counts, strict=True):
         if count < n_components:
             raise ValueError(
-                f"class {name!r} has {count} sample(s) of positive weight, fewer than n_components={n_components}; "
-                "lower n_components or give more samples."
+                f"class {name!r} has {count} sample(s) of positive weight, fewer than n_components={n_components}: "
+                "decrease n_components or add samples."
             )
 
 
@@ -105,7 +105,7 @@ def require_complete(X):
     row, feature = np.argwhere(np.isnan(X))[0]
     raise ValueError(
         f"X contains NaN in feature {feature} of sample {row}: pass allow_nan=True to MultiConditionalMFA, which "
-        "integrates missing values out, or impute them."
+        "integrates out missing values, or impute them."
     )
 
 
@@ -131,25 +131,26 @@ def check_magnitudes(X):
     large = np.flatnonzero((np.fmax.reduce(X) > largest) | (np.fmin.reduce(X) < -largest))
     if len(large):
         raise ValueError(
-            f"feature(s) {_list_indices(large)} of X have values beyond {largest:g}, whose squares overflow; divide "
-            "them by a constant."
+            f"feature(s) {_list_indices(large)} of X have values above {largest:g} in magnitude, whose squares "
+            "overflow: divide these features by a constant."
         )
 
 
 def check_features(X, constant, noise_floor, is_joint):
-    """Raise ValueError for features without observed values, and warn of or reject constant features."""
+    """Raise ValueError for features without observed values; reject constant features, or warn of them."""
     empty = np.flatnonzero(np.isnan(X).all(axis=0))
     if len(empty):
-        raise ValueError(f"feature(s) {_list_indices(empty)} of X have no observed value; drop them.")
+        raise ValueError(f"feature(s) {_list_indices(empty)} of X have no observed value: remove these features.")
     if constant.any():
         which = _list_indices(np.flatnonzero(constant))
         if noise_floor == 0:
             raise ValueError(
-                f"feature(s) {which} of X are constant, so covariances are singular; drop them or set noise_floor > 0."
+                f"feature(s) {which} of X are constant, so covariances are singular: remove these features or set "
+                "noise_floor > 0."
             )
         # Constant features do not distinguish classes; only joint densities depend on their variance.
         if is_joint:
-            warn_caller(f"feature(s) {which} of X are constant; their variance is set by noise_floor={noise_floor}.")
+            warn_caller(f"feature(s) {which} of X are constant: their variance is set by noise_floor={noise_floor}.")
 
 
 def _list_indices(indices, most=5):
@@ -157,7 +158,7 @@ def _list_indices(indices, most=5):
     return f"{text}, ... ({len(indices)} in all)" if len(indices) > most else text
 
 
-# Allow missing values here: the error of require_complete says where they are.
+# Missing values pass this check, because the later error of require_complete says where they are.
 ARRAYS: dict = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
 
 
@@ -184,8 +185,8 @@ class SampleReading:
         check_classification_targets(y)
         if self.n_factors > X.shape[1]:
             raise ValueError(
-                f"n_factors={self.n_factors} is more than n_features={X.shape[1]}: a factor analyser has at most as "
-                "many factors as features."
+                f"n_factors={self.n_factors} is larger than the number of features of X, {X.shape[1]}: decrease "
+                "n_factors."
             )
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         X, y, weight = _keep_positive_weights(weight, X, y, weight)
@@ -198,7 +199,7 @@ class SampleReading:
         unknown = classes[labels] != y
         if unknown.any():
             label = y[unknown].tolist()[0]
-            raise ValueError(f"y has the label {label!r}, which is not among classes={classes.tolist()}.")
+            raise ValueError(f"y contains the label {label!r}, which is not one of classes={classes.tolist()}.")
         if self.class_weight is not None:
             weight = weight * compute_class_weights(self.class_weight, y, weight)
             labels, X, weight = _keep_positive_weights(weight, labels, X, weight)
@@ -212,6 +213,6 @@ def _keep_positive_weights(weight, *arrays):
         return arrays
     if not kept.any():
         raise ValueError(
-            "sample_weight times class_weight is 0 for every sample; at least one sample needs a positive weight."
+            "sample_weight times class_weight is 0 for every sample: at least one sample needs a positive weight."
         )
     return [array[kept] for array in arrays]

@@ -25,10 +25,10 @@ class Priors(HoldsOptions):
     Parameters
     ----------
     mean_scale : float or None, default=None
-        :math:`a`, the standard deviation of means, in standard deviations of the feature; at least 1e-6. None is a
-        flat prior.
+        :math:`a`, the standard deviation of means, in units of the standard deviation of the feature; at least 1e-6.
+        None is a flat prior.
     loading_scale : float or None, default=None
-        :math:`b`, the standard deviation of loadings, in standard deviations of the feature.
+        :math:`b`, the standard deviation of loadings, in units of the standard deviation of the feature.
     noise_floor : float, default=1e-4
         :math:`r`, the smallest noise variance as a fraction of the variance of the feature.
 
@@ -131,7 +131,7 @@ class MixtureParameters:
         )
 
     def canonical(self):
-        """Rotate the loadings so that ``L' Psi^-1 L`` is diagonal with decreasing entries; densities do not change.
+        """Rotate the loadings so that ``L' Psi^-1 L`` is diagonal with decreasing entries, without changing densities.
 
         Loadings are defined up to a rotation of the factors; this choice makes them comparable between fits. The entry
         of largest magnitude in each column is positive.
@@ -180,7 +180,7 @@ class ParameterVector:
         return MixtureParameters(log_softmax(prior), log_softmax(weights, axis=1), means, loadings, log_noise)
 
     def pack_gradient(self, params, gradient):
-        """Convert a gradient by log-probabilities, means, loadings and log noise to the gradient by the flat vector.
+        """Convert the gradient with respect to all parameters to the gradient with respect to the flat vector.
 
         With ``l = log_softmax(u)`` the chain rule gives ``g_u = g_l - softmax(u) sum(g_l)``.
         """

@@ -28,7 +28,7 @@ class Choice(NamedTuple):
 
     @property
     def without_auto(self) -> "Choice":
-        """The given parameters, with default values in place of "auto"."""
+        """Given parameters, with default values in place of "auto"."""
         return self.completed(Choice())
 
     def completed(self, former: "Choice") -> "Choice":
@@ -62,7 +62,7 @@ class MixtureFamily(NamedTuple):
 def plan_family(
     n_components: int, n_factors: int, noise: str, *, objective: str, alpha: float, priors: Priors | None
 ) -> tuple[MixtureFamily, float]:
-    """Return the family, whose criterion and prior are scaled, and the number by which the criterion was divided."""
+    """Return the family with scaled criterion and prior, and the number by which the criterion was divided."""
     priors = Priors() if priors is None else priors
     priors._validate_params()
     joint = objective == "joint"
@@ -90,15 +90,15 @@ def choose_solver(solver: Any, objective: str, has_missing: bool) -> MixtureSolv
         name = ("em" if joint and not has_missing else "lbfgs") if solver == "auto" else solver
         solver = SOLVERS[name]()
     if isinstance(solver, EM) and not joint:
-        raise ValueError("solver='em' maximises the joint likelihood only; use objective='joint', or solver='lbfgs'.")
+        raise ValueError("solver='em' only maximises the joint likelihood: use objective='joint', or solver='lbfgs'.")
     if isinstance(solver, EM) and has_missing:
-        raise ValueError("solver='em' needs complete samples, but X has missing values; use solver='lbfgs' or 'auto'.")
+        raise ValueError("solver='em' needs complete samples, but X has missing values: use solver='lbfgs' or 'auto'.")
     solver._validate_params()
     return clone(solver)
 
 
 def count_given_components(init: Any) -> int:
-    """Return the number of components in given initial means, or 1 if the shape of the means is invalid."""
+    """Return the number of components in given initial means, or 1 if the means have an invalid shape."""
     try:
         shape = np.shape(np.asarray(init.get("means") if isinstance(init, dict) else init))
     except ValueError:
@@ -107,7 +107,7 @@ def count_given_components(init: Any) -> int:
 
 
 def check_init(init: Any, present: np.ndarray, shape: tuple, noise_shape: tuple) -> str | dict:
-    """Return initial values as a dict of arrays of the classes with samples, or the name of a strategy."""
+    """Return the initial values of the classes with samples as a dict of arrays, or the name of a strategy."""
     # init: (C, K, d)
     if isinstance(init, str):
         return init
@@ -121,25 +121,25 @@ def check_init(init: Any, present: np.ndarray, shape: tuple, noise_shape: tuple)
     }
     if "means" not in given or not set(given) <= set(shapes):
         raise InvalidParameterError(
-            f"init has the keys {list(given)}; it needs 'means' and may have {', '.join(shapes)}."
+            f"init must have the key 'means' and no other keys than {', '.join(shapes)}, got {list(given)}."
         )
     out = {}
     for name, value in given.items():
         try:
             value = np.asarray(value, dtype=float)
         except (TypeError, ValueError) as error:
-            raise InvalidParameterError(f"init: {name} must be numbers of shape {shapes[name]}.") from error
+            raise InvalidParameterError(f"init['{name}'] must be numbers of shape {shapes[name]}.") from error
         if value.shape != shapes[name]:
-            raise InvalidParameterError(f"init: {name} has shape {value.shape}, expected {shapes[name]}.")
+            raise InvalidParameterError(f"init['{name}'] must have shape {shapes[name]}, got {value.shape}.")
         total = value.sum(axis=-1)
         per_class = not (name == "noise_variance" and len(noise_shape) == 1)
         value = value[present] if per_class else value
         positive = name in ("noise_variance", "weights", "class_prior")
         if not np.isfinite(value).all() or (positive and not (value > 0).all()):
-            raise InvalidParameterError(f"init: {name} must be finite{' and positive' if positive else ''}.")
+            raise InvalidParameterError(f"init['{name}'] must be finite{' and positive' if positive else ''}.")
         if name in ("weights", "class_prior"):
             if not np.allclose(total, 1, rtol=0, atol=1e-6):
-                raise InvalidParameterError(f"init: {name} must sum to 1, found {total.tolist()}.")
+                raise InvalidParameterError(f"init['{name}'] must sum to 1, got sums {total.tolist()}.")
             value = value / value.sum(axis=-1, keepdims=True)
         out[name] = value
     return out

@@ -36,7 +36,7 @@ def remove_isolated_values(X, labels):
     """Replace isolated values by NaN, and warn the user.
 
     A value is isolated if it is so extreme that no component can contain both this value and other values. A single
-    isolated value, such as a sentinel or a mistake, would dominate the variance of its feature, or get a separate
+    isolated value, such as a sentinel or an error, would dominate the variance of its feature, or become a separate
     component.
     """
     found = np.zeros(X.shape, dtype=bool)
@@ -47,9 +47,9 @@ def remove_isolated_values(X, labels):
         return X
     row, feature = np.argwhere(found)[0]
     warn_caller(
-        f"{np.count_nonzero(found)} value(s) of X are more than {_tuning.TIMES_AS_FAR} times as far from the other "
-        f"values as these are from each other, such as {X[row, feature]:g} in feature {feature}: training treats them "
-        "as missing. Pass NaN with allow_nan=True if they stand for missing values."
+        f"{np.count_nonzero(found)} value(s) of X, such as {X[row, feature]:g} in feature {feature}, are more than "
+        f"{_tuning.TIMES_AS_FAR} times as far from other values as other values are from each other. Training treats"
+        " these values as missing: if they stand for missing values, replace them by NaN and pass allow_nan=True."
     )
     return np.where(found, np.nan, X)
 
@@ -61,7 +61,7 @@ def _mask_isolated_values(X):
     some = X[:: -(-len(X) // _tuning.MOST_VALUES)]
     median = _compute_lower_quantile(some, 0.5)
     distances = np.abs(some - median)
-    # If most values are equal, as in sparse counts, different values are rare but not isolated.
+    # If most values are equal, as in sparse counts, the other values are rare but not isolated.
     reach = np.where(_compute_lower_quantile(distances, 0.5) > 0, _compute_lower_quantile(distances, 0.9), np.inf)
     distance = X - median
     np.abs(distance, out=distance)
@@ -69,7 +69,8 @@ def _mask_isolated_values(X):
     most = max(_tuning.MOST_DISTINCT, _tuning.LARGEST_SHARE * len(X))
     for j in np.flatnonzero(isolated.any(axis=0)):
         own = isolated[:, j]
-        # Values are not isolated if there is no gap (the tail of a distribution) or there are many of them (a cluster).
+        # Values are not isolated if there is no gap (the tail of a distribution), or if there are many of them (a
+        # cluster).
         has_gap = distance[own, j].min() > _tuning.LEAST_GAP * np.nanmax(distance[~own, j])
         if not has_gap or len(np.unique(X[own, j])) > most:
             isolated[:, j] = False
@@ -93,7 +94,7 @@ def measure(X, weight):
         total = weight @ observed
         mean = (weight @ np.where(observed, X, 0.0)) / np.where(total > 0, total, 1.0)
         centred = np.where(observed, X - mean, 0.0)
-    # Correct the rounding of the mean, which would give constant features a tiny variance instead of zero.
+    # Correct the rounding error of the mean, which would give constant features a tiny variance instead of zero.
     mean = mean + weight @ centred / np.where(total > 0, total, 1.0)
     return compute_units(mean, weight @ np.square(centred, out=centred) / np.where(total > 0, total, 1.0))
 
@@ -128,7 +129,7 @@ class SampleBlocks:
         self.n_features = X.shape[1]
         self.class_weight = np.bincount(labels, weights=weight, minlength=n_classes)
         self.total_weight = float(self.class_weight.sum())
-        # Threads divide the blocks among them; block sizes do not depend on the number of threads.
+        # Threads share the blocks. The size of blocks does not depend on the number of threads.
         size = int(np.clip(len(X) // 64, *_tuning.BLOCK_SAMPLES))
         # For each pattern of missing values: the observed features (a full slice or an index array), and the samples.
         self.patterns = [
@@ -137,12 +138,12 @@ class SampleBlocks:
         ]
 
     def total_of(self, function, params, *arguments, n_threads=1):
-        """Sum over all samples the quantities that ``function`` computes from the blocks."""
+        """Return the sum over all samples of the quantities that ``function`` computes from a block."""
         return function(params, self, *arguments, n_threads)
 
 
 def _copy_into_blocks(X, features, rows, labels, weight, size):
-    """Copy the given rows into blocks of about ``size`` samples, each block with samples of one class."""
+    """Copy the given rows into blocks of about ``size`` samples of one class each."""
     # returns four arrays: the concatenated blocks (d + 1, n), with a last row of 1; the weights (N,); the index of the
     # first sample of each block, followed by N; and the class of each block
     own = labels[rows]
@@ -172,7 +173,7 @@ class TrainingData:
     samples: StandardisedSamples  # samples for initial values; labels are indices into the present classes
     constant: np.ndarray  # (n_features,) bool
     has_missing: bool
-    log_volume: float  # mean log-ratio of the densities of standardised and original samples
+    log_volume: float  # mean difference between log-densities of standardised and of original samples
     attributes: dict  # fitted attributes, such as ``n_features_in_``
 
     is_in_memory = True
@@ -180,7 +181,7 @@ class TrainingData:
     @classmethod
     def of(cls, attributes, classes, labels, weight, X, *, units=None, present=None):
         """Build the training data from validated samples in memory."""
-        # units, present: values from earlier samples; if None, computed from these samples
+        # units, present: values determined from earlier samples; None to compute them from these samples
         units, constant = measure(X, weight) if units is None else (units, np.zeros(X.shape[1], dtype=bool))
         log_scale, missing = np.log(units.scale), np.isnan(X)
         per_row = (~missing) @ log_scale if missing.any() else np.full(len(X), log_scale.sum())

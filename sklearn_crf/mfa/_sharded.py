@@ -45,7 +45,7 @@ class ShardMoments(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ShardedData(TrainingData):
-    """Labelled training samples in shards, with some samples of each class in memory for initial values."""
+    """Labelled training samples in shards, with some samples of each class in memory to find initial values."""
 
     shards: Any = None
     reading: Any = None
@@ -54,7 +54,7 @@ class ShardedData(TrainingData):
 
     @contextmanager
     def blocks(self):
-        """Yield the samples in blocks, which stay in the processes that hold their shards."""
+        """Yield the samples in blocks, which stay in the processes that hold the shards."""
         make = partial(_load_blocks, self.reading, self.classes[self.present], self.samples.units)
         kept = KeptObjects(self.shards, make)
         try:
@@ -64,7 +64,7 @@ class ShardedData(TrainingData):
 
 
 def survey(shards: Shards, reading: SampleReading) -> ShardedData:
-    """Collect the classes, the means and scales of features, and some samples of all shards."""
+    """Collect the classes, the means and scales of features, and some samples from all shards."""
     if reading.class_weight is not None:
         reading = _set_class_weights(shards, reading)
     per_class = max(-(-START_SAMPLES // len(shards)), reading.n_components)
@@ -85,7 +85,7 @@ def survey(shards: Shards, reading: SampleReading) -> ShardedData:
     units, constant = compute_units(joined.mean, joined.squares / np.where(joined.total > 0, joined.total, 1.0))
     X, y, weight = (np.concatenate([part["samples"][k] for part in found]) for k in range(3))
     labels = np.searchsorted(classes, y)
-    # Scale the weights so that the total weight of each class does not change.
+    # Scale the weights of the drawn samples so that the total weight of each class stays the same.
     drawn = np.bincount(labels, weights=weight, minlength=len(classes))
     weight = weight * np.divide(count, drawn, out=np.zeros_like(count), where=drawn > 0)[labels]
     return ShardedData(
@@ -127,7 +127,7 @@ def _survey(shard, request):
     reading, per_class = request
     shard.cache.clear()
     with shard.named_in_errors(), limit_blas_threads():
-        # Cache the checked samples to avoid a second load, unless memory is short or the shard moves.
+        # Cache the checked samples to avoid loading them twice, unless memory is short or the shard moves.
         shard.cache["samples"] = attributes, classes, labels, weight, X = reading.read(*shard.load())
         rng, rows = np.random.default_rng(shard.number), []
         for c in range(len(classes)):
@@ -149,7 +149,7 @@ def _survey(shard, request):
 
 
 class ShardedBlocks:
-    """The :class:`SampleBlocks` of all shards, each in the process that holds its shard."""
+    """The :class:`SampleBlocks` of all shards, each stored in the process that holds its shard."""
 
     def __init__(self, kept, n_features):
         self._kept = kept
@@ -158,7 +158,7 @@ class ShardedBlocks:
         self.total_weight = float(self.class_weight.sum())
 
     def total_of(self, function, params, *arguments, n_threads=1):
-        """Return the sum over all samples that ``function`` computes from the blocks."""
+        """Return the sum over all samples of the quantities that ``function`` computes from a block."""
         return self._kept.total(SampleBlocks.total_of, function, params, *arguments, changes=False)
 
 

@@ -1,7 +1,7 @@
 """Solvers that optimise a criterion from one start: expectation-maximisation, L-BFGS and stochastic gradient descent.
 
-The last two work on the flat vector of all parameters in units of their standard errors, a diagonal scaling by the
-Fisher information.
+L-BFGS and stochastic gradient descent use the flat vector of all parameters in units of their standard errors, which is
+a diagonal scaling by the Fisher information.
 """
 
 from collections import deque
@@ -36,12 +36,12 @@ class Ascent(NamedTuple):
 
 
 class NegativeCriterion:
-    """Loss as a function of the flat vector: minus the mean of the criterion and the log prior over all samples."""
+    """Loss as a function of the flat vector: minus the sum of criterion and log prior, divided by the total weight."""
 
     def __init__(self, samples, data, criterion, prior, packing, n_threads=1):
         self.samples, self.data = samples, data
         self.criterion, self.prior = criterion, prior
-        # The prior counts once for all samples, so a mini-batch gets a proportional share.
+        # The prior counts once for all samples. A mini-batch therefore gets a proportional share of the prior.
         self.prior_share = 1.0 / data.total_weight
         self.packing, self.n_threads = packing, n_threads
 
@@ -62,7 +62,7 @@ class NegativeCriterion:
         samples = self.samples
         batch = samples.batch(rows)
         data = SampleBlocks(batch.X, batch.labels, batch.weight, len(self.data.class_weight))
-        # Divide by the expected weight of a mini-batch, so that a sample counts the same in any mini-batch.
+        # Divide by the expected weight of a mini-batch, so that a sample has the same effect in any mini-batch.
         data.total_weight = self.data.total_weight / len(samples.X) * len(rows)
         return self(vector, data)
 
@@ -126,7 +126,7 @@ class ScaledCriterion:
 
 
 def compute_fisher_information(params, class_share):
-    """Return the diagonal of the Fisher information per sample, as if class and component of each sample were known.
+    """Return the diagonal of the Fisher information per sample, as if the component of each sample were known.
 
     For a Gaussian the entry is ``Sigma^-1_jj`` for a mean, ``Sigma^-1_jj (L' Sigma^-1 L)_kk`` for a loading (without
     the term of second order in the inverse), and ``(Psi_jj Sigma^-1_jj)^2 / 2`` for the log noise.
@@ -162,7 +162,7 @@ def ignore_iterations(loss, params):
 def _check_ascent(found, objective, start, **options):
     """Return the result of a solver, after checking that its parameters have the shapes of the initial parameters."""
     if not isinstance(found, Ascent) or not isinstance(found.params, MixtureParameters):
-        raise TypeError(f"expected an Ascent with MixtureParameters, got {type(found).__name__}.")
+        raise TypeError(f"The solver must return an Ascent with MixtureParameters, got {type(found).__name__}.")
     for name, values in vars(start).items():
         own = np.asarray(getattr(found.params, name), dtype=np.float64)
         if own.shape != values.shape or np.isnan(own).any():
@@ -199,8 +199,8 @@ class MixtureSolver(ChecksOwnMethods, HoldsOptions):
         seed : int
             Determines the order of the samples, if the solver is stochastic.
         on_iteration : callable
-            ``on_iteration(loss, params)`` is called after each iteration, where ``params`` is a function without
-            arguments. A true value asks the solver to stop.
+            Called as ``on_iteration(loss, params)`` after each iteration, where ``params`` is a function without
+            arguments that returns the parameters. If it returns a true value, the solver stops.
 
         Returns
         -------
@@ -211,26 +211,26 @@ class MixtureSolver(ChecksOwnMethods, HoldsOptions):
 
 @dataclass(eq=False, repr=False)
 class EM(MixtureSolver):
-    r"""Expectation-maximisation of the joint likelihood, in which no iteration lowers the likelihood.
+    r"""Expectation-maximisation of the joint likelihood, in which no iteration decreases the likelihood.
 
     .. math::
         \theta_{t+1} = M(\theta_t) = \operatorname{argmax}_\theta \; \sum_i w_i \,
         \mathbb{E}_{P(s, z \mid x_i, c_i, \theta_t)} \log P(x_i, c_i, s, z \mid \theta)
 
-    If components overlap, the steps shrink by a factor :math:`\lambda` close to 1 per iteration. With
-    :math:`r = M(\theta) - \theta` and :math:`v = M(M(\theta)) - M(\theta) - r`, extrapolation goes to
+    If components overlap, successive steps shrink by a factor :math:`\lambda` close to 1. With :math:`r = M(\theta) -
+    \theta` and :math:`v = M(M(\theta)) - M(\theta) - r`, extrapolation goes to
 
     .. math::
         \theta + 2 a r + a^2 v, \qquad a = \frac{\lVert r \rVert}{\lVert v \rVert} \approx \frac{1}{1 - \lambda}
 
     unless the likelihood is lower there. The solver needs ``objective="joint"`` and samples without missing values.
-    Iterations end when all further iterations together are estimated to gain less than ``tol`` per sample. An
-    iteration that gains :math:`g` leaves about :math:`g \lambda^2 / (1 - \lambda^2)` to gain.
+    Iterations end when it is estimated that all further iterations together gain less than ``tol`` per sample. After an
+    iteration that gains :math:`g`, about :math:`g \lambda^2 / (1 - \lambda^2)` remains to be gained.
 
-    A faster method applies if there is one component per class, more than 32 features, at least as many samples per
-    class, and no prior on loadings. One pass then collects the scatter matrices :math:`T` of the classes. Each
-    iteration begins with the most likely loadings for its noise in the span of the current loadings :math:`L` and of
-    :math:`T \Sigma^{-1} L`.
+    A faster method is used if there is one component per class, more than 32 features, on average at least as many
+    samples per class as features, and no prior on loadings. One pass then collects the scatter matrices :math:`T` of
+    the classes. Each iteration begins by computing the most likely loadings for the current noise, in the span of the
+    current loadings :math:`L` and of :math:`T \Sigma^{-1} L`.
 
     Parameters
     ----------
@@ -273,20 +273,22 @@ class EM(MixtureSolver):
         seed: int = 0,
         on_iteration: Any = ignore_iterations,
     ) -> Ascent:
-        # Clip noise at the floor now: otherwise the first step would do so, and lower the likelihood.
+        # Clip noise at the floor now. Otherwise the first step would do this, and decrease the likelihood.
         current = replace(start, log_noise=np.clip(start.log_noise, *objective.prior.log_noise_bounds))
         steps = _EMSteps(objective, current, max_iter, on_iteration)
         extrapolation = _Extrapolation(objective, current)
         loss, following = steps.take(current)
         n_closed = 0
-        # Use the largest of the last factors: fast directions make factors too small just after an extrapolation.
+        # Use the largest of the last factors, because just after an extrapolation, fast directions make factors too
+        # small.
         factors: deque = deque(maxlen=5)
         while not steps.are_over:
             previous, current = current, following
             before, (loss, following) = loss, steps.take(current)
             factor = extrapolation.factor(previous, current, following)
             factors.append(factor)
-            # Estimate the total gain of all later iterations if steps shrink by 1 - 1 / factor.
+            # Estimate the total gain of all later iterations, if each step is 1 - 1 / factor times as long as the step
+            # before.
             shrinkage = max(1 - 1 / max(factors), 0.0) ** 2
             left = max(before - loss, 0.0) * shrinkage / (1 - shrinkage) if shrinkage < 1 else np.inf
             n_closed = n_closed + 1 if left < tol else 0
@@ -314,7 +316,7 @@ class _EMSteps:
         return self.was_stopped or self._n_left == 0
 
     def take(self, params, limit=np.inf):
-        """Make one step: return the loss at given parameters and the next parameters.
+        """Make one step: return the loss at the given parameters, and the next parameters.
 
         The loss is recorded unless it exceeds ``limit``.
         """
@@ -373,7 +375,7 @@ class ScaledLBFGS(MixtureSolver):
     Parameters
     ----------
     history_size : int, default=20
-        Number of steps whose changes of the gradient are kept.
+        Number of previous steps whose changes of the gradient are stored.
 
     See Also
     --------
@@ -424,7 +426,8 @@ def _descend(
     problem: Any, start: np.ndarray, value: float, max_iter: int, tol: float, history_size: int, callback: Callable
 ) -> tuple[Any, bool, bool]:
     """Run L-BFGS and return its result, whether it has converged, and whether the callback stopped it."""
-    # value: loss at the start; converged: the gradient is within the tolerance, or recent iterations gained too little
+    # value: loss at the start; converged: whether the gradient is within the tolerance, or recent iterations gained too
+    # little
     # callback: function called after each iteration; if it returns True, the run stops without convergence
     latest: deque = deque([value], maxlen=N_FLAT + 1)
     was_stopped = False
@@ -451,15 +454,17 @@ class ScaledSGD(MixtureSolver):
         \theta_{t+1} = \theta_t - \eta_t S^2 \tilde g_t
 
     with the diagonal matrix ``S`` of the standard errors of the parameters for a single sample. Training stops after
-    five consecutive epochs that gain less than ``tol``, and returns the best parameters at the end of an epoch.
-    Training counts as converged if L-BFGS from there stops before it gains a hundredth of the gain of all epochs.
+    five consecutive epochs that gain less than ``tol``, and returns the best parameters among the ends of all epochs.
+    Training counts as converged if L-BFGS, started from these parameters, stops before it gains a hundredth of the gain
+    of all epochs.
 
     Parameters
     ----------
     step_size : float, default=0.1
         Initial step size :math:`\eta_0`.
     step_schedule : {"sqrt", "annealed", "constant"}, default="sqrt"
-        After ``t`` epochs :math:`\eta` is :math:`\eta_0 / \sqrt{1 + t}`, :math:`\eta_0 / (1 + t)` or :math:`\eta_0`.
+        Step size after ``t`` epochs: :math:`\eta_0 / \sqrt{1 + t}`, :math:`\eta_0 / (1 + t)`, or constantly
+        :math:`\eta_0`.
     batch_size : int, default=256
         Number of samples per step.
 
@@ -505,10 +510,10 @@ class ScaledSGD(MixtureSolver):
         losses, best, n_stale, was_stopped = [problem.value], problem.start, 0, False
 
         def after_epoch(point: Any) -> bool:
-            """Compute the loss over all samples, and stop training if it no longer falls."""
+            """Compute the loss over all samples, and stop training if it no longer decreases."""
             nonlocal best, n_stale, was_stopped
             value, _ = problem(point.x)
-            if not np.isfinite(value):  # the steps are too long, and later steps would not be better
+            if not np.isfinite(value):  # the steps are too long, and further steps would not be better
                 return True
             least = min(losses)
             n_stale = 0 if value < least - tol else n_stale + 1
@@ -531,7 +536,7 @@ class ScaledSGD(MixtureSolver):
         )
         converged = n_stale == N_STALE
         if converged:
-            # Small gains of epochs alone do not prove convergence: L-BFGS must also gain little from the best point.
+            # Small gains of epochs are no proof of convergence: L-BFGS must also gain little from the best parameters.
             least = min(losses)
             floor = least - max(tol, SHARE_LEFT * (losses[0] - least))
             options = max_iter, tol, 20, lambda point: point.fun < floor

@@ -27,7 +27,7 @@ def find_class_start(c, X, labels, weight, assign, *, n_components, n_factors, s
 
 def _fit_cluster(X, weight, own, n_factors, seed):
     """Return the weight, mean, loadings and residual variances of one cluster of a class."""
-    # A cluster with at most n_factors samples uses the principal directions of its class.
+    # For a cluster with at most n_factors samples, use the principal directions of its class.
     n_own = own.sum()
     of_class = X, weight
     of_cluster = of_class if own.all() else (X.compress(own, axis=0), weight[own])
@@ -53,7 +53,7 @@ def combine_class_starts(classes, noise, floor):
     pooled = np.zeros((group[-1] + 1, means.shape[1]))
     np.add.at(pooled, group, counts.reshape(-1, 1) * residual)
     pooled /= np.bincount(group, weights=counts.ravel())[:, None]
-    # Start above the floor: noise at the floor would stay there before training has learned anything.
+    # Start above the floor, because noise that starts at the floor would not leave it in the first iterations.
     log_noise = np.log(np.maximum(pooled, max(floor, 1e-4)))
     log_prior = np.log(per_class / per_class.sum())
     return MixtureParameters(log_prior, np.log(counts / per_class[:, None]), means, loadings, log_noise)
@@ -72,9 +72,9 @@ def filled(X, weight):
 def compute_principal_loadings(X, weight, n_factors, seed):
     """Compute probabilistic principal components: loadings, and the residual variance of each feature.
 
-    The loadings are ``u sqrt(e - r)``, where ``e`` are the leading eigenvalues of the weighted covariance and ``r`` is
-    the mean of all other eigenvalues. Loadings are never exactly 0, because zero loadings are a stationary point of
-    every criterion.
+    The loadings are ``u sqrt(e - r)``, where ``u`` are the leading eigenvectors of the weighted covariance, ``e`` their
+    eigenvalues, and ``r`` is the mean of all other eigenvalues. Loadings are never exactly 0, because zero loadings are
+    a stationary point of every criterion.
     """
     total = weight.sum()
     centred = X - _compute_weighted_mean(X, weight)
@@ -91,8 +91,8 @@ def compute_principal_loadings(X, weight, n_factors, seed):
         found = len(singular)
         values, vectors = np.zeros(n_factors), np.zeros((n_features, n_factors))
         values[:found], vectors[:, :found] = singular**2, rows.T
-    # Rounding would determine directions without variance, so use the axes of features instead.
-    # The threshold is absolute, because the variance in a class of equal samples is only rounding.
+    # Where there is no variance, rounding errors would determine the directions, so use the axes of features instead.
+    # The threshold is absolute, because the variance in a class of equal samples is only a rounding error.
     empty = np.flatnonzero(values <= 1e-10 * max(variances.sum(), 1.0))
     vectors[:, empty] = np.eye(n_features)[:, empty]
     values = np.maximum(values, 0)
@@ -104,8 +104,8 @@ def compute_principal_loadings(X, weight, n_factors, seed):
 def make_kmeans_partition(n_components, seed):
     """Return a function that partitions the samples of a class by one run of k-means.
 
-    In a large class the run starts from the best of three runs on a subset of samples. This is cheaper than one run
-    on all samples from random centres, and seldom merges two clusters.
+    In a large class, the run starts from the best of three runs on a subset of samples. This is faster than a run on
+    all samples from random centres, and seldom merges two clusters.
     """
 
     def assign(c, X, weight):
@@ -120,7 +120,7 @@ def make_kmeans_partition(n_components, seed):
         rows = rng.choice(len(X), _tuning.START_SAMPLES, replace=False)
         some = X[rows], weight[rows]
         runs = [_run_kmeans(*some, _seeds(*some, n_components, rng)) for _ in range(3)]
-        # If several runs found equal clusters, choose the first run, whatever the rounding of their sums.
+        # If several runs found the same clusters, choose the first run, whatever the rounding errors of their sums.
         least = min(inertia for inertia, _, _ in runs) * (1 + 1e-9)
         return _run_kmeans(X, weight, next(centres for inertia, _, centres in runs if inertia <= least))[1]
 

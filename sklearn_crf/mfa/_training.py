@@ -1,4 +1,4 @@
-"""Training on standardised features: the best of several restarts, or single passes of partial_fit."""
+"""Training on standardised features: the best of several restarts, or a single pass for partial_fit."""
 
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -87,7 +87,7 @@ def train(data, plan, on_iteration=ignore_iterations, starts=None):
                 limits = {"max_iter": plan.max_iter, "tol": plan.tol, "seed": seed}
                 return plan.solver.minimize(objective, start, **limits, on_iteration=on_iteration)
 
-        # If there are fewer remaining restarts than threads, each restart gets several threads.
+        # If there are fewer remaining restarts than threads, give each restart several threads.
         n_together = len(starts) - len(starts) % split_threads(n_jobs, len(starts))[0]
         lots = starts[:n_together], starts[n_together:]
         with limit_blas_threads():
@@ -95,9 +95,10 @@ def train(data, plan, on_iteration=ignore_iterations, starts=None):
 
 
 def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], MixturePlan], n_jobs: int | None) -> Choice:
-    """Choose parameters that are "auto", and a temperature, by the log-loss of held-out samples.
+    """Choose the parameters that are "auto", and a temperature, by the log-loss of held-out samples.
 
-    The noise and ``alpha`` are chosen for the fewest components. Components are then added as long as this helps.
+    The noise and ``alpha`` are chosen with the smallest number of components. Components are then added as long as the
+    log-loss decreases.
     """
     # asked: Choice; plan_of: function of a Choice that returns a plan of one restart
     # returns: Choice
@@ -110,13 +111,13 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
     samples, fold_of = samples.batch(chosen), ranks[chosen] % _tuning.FOLDS
 
     def scores(task: tuple[Choice, int], n_threads: int) -> np.ndarray:
-        """Return the log joint probabilities (n, n_classes) of the samples of a fold, NaN if training fails."""
+        """Return the log joint probabilities (n, n_classes) of the samples in a fold, or NaN if training fails."""
         candidate, fold = task
         own = samples.batch(fold_of != fold)
         part = TrainingData.of({}, np.arange(len(counts)), own.labels, own.weight, own.X)
-        # A feature that is constant in the training samples says nothing about the held-out samples.
+        # A feature that is constant in the training samples gives no information about the held-out samples.
         held_out = np.where(part.constant, 0.0, part.samples.units.standardise(samples.X[fold_of == fold]))
-        # Start as the final fit does, because short discriminative training depends on its start.
+        # Start in the same way as the final fit, because short discriminative training depends on its start.
         plan = replace(plan_of(candidate), n_jobs=1)
         try:
             return compute_joint_log_density(train(part, plan)[0].params, held_out, 1)
@@ -127,7 +128,7 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
     truth, weight = samples.labels[by_fold], samples.weight[by_fold]
 
     def best_of_candidates(candidates: list[Choice]) -> tuple[float, Choice]:
-        """Return the smallest log-loss, and the choice that attains it, with its temperature."""
+        """Return the smallest log-loss of the candidates, and the choice that attains it, with its temperature."""
         found = map_coarse(scores, [(each, fold) for each in candidates for fold in range(_tuning.FOLDS)], n_jobs)
         losses = []
         for i, each in enumerate(candidates):
@@ -148,16 +149,16 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
 
 
 def _ranks(samples: StandardisedSamples) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rank of each sample among the distinct samples of its class, and how many each class has."""
+    """Return the rank of each sample among the distinct samples of its class, and the number of these."""
     rows = np.column_stack([samples.labels, np.where(np.isnan(samples.X), np.inf, samples.X)])
     distinct, place = np.unique(rows, axis=0, return_inverse=True)
     counts = np.bincount(distinct[:, 0].astype(int))
-    # Samples with successive ranks have similar features. Folds that take ranks in turn are therefore similar.
+    # Samples with successive ranks have similar features, so folds that take ranks in turn are similar to each other.
     return place.ravel() - (np.cumsum(counts) - counts)[samples.labels], counts
 
 
 def _fit_temperature(log_joint: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    """Find the temperature of at least 1 with the least log-loss; return this log-loss and the temperature."""
+    """Find the temperature of at least 1 with the smallest log-loss; return the log-loss and the temperature."""
 
     def loss(log_temperature: float) -> float:
         scores = log_joint / np.exp(log_temperature)
@@ -175,16 +176,16 @@ def choose_best_restart(ends):
     losses = np.array([end.losses.min() for end in ends])
     if not np.isfinite(losses).any():
         raise ValueError(
-            "the training criterion is not finite at the initial values; pass initial values nearer to the samples "
-            "as init."
+            "the training criterion is not finite at the initial values: use init to pass initial values closer to "
+            "the samples."
         )
     return ends[int(np.nanargmin(losses))]
 
 
 def make_online_pass(samples, family, n_classes, find_start, former, rng):
-    """Make one step for each mini-batch of samples, in random order; return the averaged parameters and the state."""
+    """Make one step for each mini-batch of samples, in random order; return averaged parameters and the next state."""
     # find_start: function without arguments that returns the parameters before the first step
-    # former: state after the previous pass, None for the first pass; rng: RandomState that determines the order
+    # former: state after the previous pass, None in the first pass; rng: RandomState that determines the order
     # returns: parameters, and the state for the next pass as a dict of arrays and numbers
     shape = n_classes, samples.X.shape[1]
     packing = family.packing(*shape)
@@ -221,6 +222,6 @@ def _explain_singular_covariances():
         yield
     except np.linalg.LinAlgError as error:
         raise ValueError(
-            "the covariance of a component became singular; raise Priors(noise_floor=...), lower n_factors or "
-            "n_components, or share noise."
+            "the covariance of a component became singular: increase Priors(noise_floor=...), decrease n_factors or"
+            " n_components, or share noise between components."
         ) from error

@@ -3,64 +3,66 @@
 import math
 import sys
 
-# Number of samples per class from which initial values are found: by k-means in a large class, in total from shards.
+# Number of samples per class used to find initial values: for k-means in a large class, and in total from shards.
 # More samples take longer; with fewer samples, small clusters are merged.
 START_SAMPLES = 3000
 
 # Number of features above which random projections find a few principal components faster than ``eigh``.
 MAX_FEATURES_FOR_EIGH = 100
 
-# Number of features above which second moments (d x d) cost more than the projections (d x p) that they replace.
+# Number of features above which computing second moments (d x d) takes longer than the projections (d x p) instead.
 MAX_FEATURES_FOR_SECOND_MOMENTS = 32
 
-# Number of steps over loadings and noise per pass over the data, if second moments make steps cheap.
+# Number of steps over loadings and noise per pass over the data, if second moments make these steps cheap.
 N_FACTOR_STEPS = 3
 
 # Maximum number of entries in the second moments of all classes together: 2**24 entries take 128 MB.
 MAX_CLASS_MOMENTS = 2**24
 
 # Number of consecutive iterations of expectation-maximisation whose estimated remaining gain is within the tolerance.
-# A single small gain can be an accident; a larger number makes fits longer.
+# A single small gain can be a coincidence; a larger number prolongs fits.
 N_CLOSED = 2
 
 # L-BFGS stops if this number of iterations together gain less than the tolerance, even if gradients are still large.
-# Gradients by variances of almost constant features stay large. A smaller number ends some fits too early.
+# Gradients with respect to the variances of almost constant features stay large. A smaller number ends some fits
+# too early.
 N_FLAT = 20
 
 # Number of epochs without a gain after which stochastic gradient descent ends.
 N_STALE = 5
 
-# SGD counts as converged if L-BFGS gains less than this fraction of the gain of all epochs.
+# SGD counts as converged if L-BFGS, started from its result, gains less than this fraction of the gain of all epochs.
 # With a smaller fraction, fewer fits count as converged.
 SHARE_LEFT = 0.01
 
-# Number of samples per step of partial_fit, and first step size in units of the standard errors for one sample.
+# Number of samples per step of partial_fit; first step size, in units of the standard errors for one sample.
 # Longer steps learn faster from the first samples, but converge later.
 BATCH_SIZE, STEP_SIZE = 64, 0.1
 
-# The distance of an isolated value from the median of its class and feature must exceed both of two limits:
+# Two limits on the distance of an isolated value from the median of its class and feature. The distance must exceed
 # TIMES_AS_FAR times the 90 % quantile of all distances, and LEAST_GAP times the largest distance of another value.
-# Smaller factors would treat tails of distributions as errors.
+# With smaller factors, tails of distributions would be treated as errors.
 TIMES_AS_FAR, LEAST_GAP = 100, 10
 
-# Minimum number of samples in a class with isolated values, and maximum number of samples to estimate quantiles.
+# Minimum number of samples of a class in which isolated values are searched; maximum number of samples for quantiles.
 LEAST_VALUES, MOST_VALUES = 10, 2000
 
-# Maximum number of distinct isolated values in a class, or fraction if larger: more values form a component.
+# Maximum number of distinct isolated values in a class, or this fraction of the class if that is more.
+# More values form a component.
 MOST_DISTINCT, LARGEST_SHARE = 5, 0.01
 
-# Smallest and largest number of samples of a block.
+# Minimum and maximum number of samples of a block.
 # Smaller blocks use vector instructions less well; larger blocks leave threads without work.
 BLOCK_SAMPLES = 256, 2048
 
-# Maximum number of entries of the temporary arrays of a block in predictions: larger blocks exceed the cache.
+# Maximum number of entries of the temporary arrays of a block in predictions. Larger blocks exceed the cache.
 BLOCK_NUMBERS = 2**19
 
-# Number of entries that one task searches for missing values, in some milliseconds.
-# Smaller tasks would not save time by running in several threads.
+# Number of entries that one task searches for missing values, which takes some milliseconds.
+# With smaller tasks, several threads would save no time.
 NUMBERS_OF_A_TASK = 2**22
 
-# Number of cross-validation folds, and candidate values of alpha, which are evenly spaced on a logarithmic scale.
+# Number of cross-validation folds; candidate values of alpha, approximately evenly spaced on a logarithmic scale.
 # More folds or candidates take longer.
 FOLDS, ALPHAS = 3, (1.0, 0.03, 0.001)
 

@@ -28,11 +28,14 @@ def quick(**kwargs):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"init": [[1, 2], [3]]}, r"init: means must be numbers of shape \(3, 2, 4\)"),
-        ({"init": np.full((3, 2, 4), "a")}, "init: means must be numbers"),
-        ({"init": {"means": np.zeros((3, 2, 4)), 1: 2}}, "init has the keys"),
-        ({"init": {"means": np.zeros((3, 2, 4)), "weights": np.ones((3, 2))}}, "weights must sum to 1"),
-        ({"init": {"means": np.zeros((3, 2, 4)), "class_prior": np.ones(3)}}, "class_prior must sum to 1, found 3"),
+        ({"init": [[1, 2], [3]]}, r"init\['means'\] must be numbers of shape \(3, 2, 4\)"),
+        ({"init": np.full((3, 2, 4), "a")}, r"init\['means'\] must be numbers"),
+        ({"init": {"means": np.zeros((3, 2, 4)), 1: 2}}, "init must have the key 'means' and no other keys"),
+        ({"init": {"means": np.zeros((3, 2, 4)), "weights": np.ones((3, 2))}}, r"weights'\] must sum to 1"),
+        (
+            {"init": {"means": np.zeros((3, 2, 4)), "class_prior": np.ones(3)}},
+            r"class_prior'\] must sum to 1, got sums 3",
+        ),
         ({"class_weight": {0: -1.0}}, r"class_weight gives the class 0 the weight -1\.0"),
         ({"class_weight": {1: np.nan}}, "class_weight gives the class 1 the weight nan"),
         ({"classes": []}, "classes must be a 1-D array of at least 1 class"),
@@ -151,7 +154,7 @@ def test_bad_options_are_named(clusters, name, value, option):
     ("kwargs", "message"),
     [
         ({"class_weight": {0: 0, 1: 0, 2: 0}}, "is 0 for every sample"),
-        ({"classes": ["a"]}, "y has the label 0, which is not among classes="),
+        ({"classes": ["a"]}, "y contains the label 0, which is not one of classes="),
     ],
 )
 def test_parameters_that_do_not_fit_the_labels(clusters, kwargs, message):
@@ -194,7 +197,7 @@ def test_features_too_large_to_be_squared(clusters):
     X, y = clusters
     X = X.copy()
     X[3, 2] = -1e200
-    with pytest.raises(ValueError, match=r"feature\(s\) 2 of X have values beyond 1e\+150"):
+    with pytest.raises(ValueError, match=r"feature\(s\) 2 of X have values above 1e\+150"):
         quick().fit(X, y)
 
 
@@ -203,7 +206,7 @@ def test_singular_covariances_are_said(clusters, monkeypatch):
         raise np.linalg.LinAlgError("Singular matrix")
 
     monkeypatch.setattr(EM, "minimize", singular)
-    with pytest.raises(ValueError, match="covariance of a component became singular; raise Priors"):
+    with pytest.raises(ValueError, match="covariance of a component became singular: increase Priors"):
         quick(objective="joint").fit(*clusters)
 
 
@@ -227,7 +230,7 @@ def test_samples_out_of_reach(clusters, method):
     model = quick().fit(*clusters)
     X = clusters[0][:3].copy()
     X[1] = 1e300
-    with pytest.raises(ValueError, match=r"X\[1\] is so far from the samples of fit"):
+    with pytest.raises(ValueError, match=r"X\[1\] is so far from the training samples"):
         getattr(model, method)(X)
 
 
@@ -250,10 +253,10 @@ def test_steps_that_are_far_too_long_leave_the_best_parameters(clusters):
 
 def test_a_class_of_weight_0_is_one_without_samples(clusters):
     X, y = clusters
-    with pytest.warns(UserWarning, match=r"classes \[0\] have no sample"):
+    with pytest.warns(UserWarning, match=r"y has no samples of the classes \[0\]"):
         model = quick(class_weight={0: 0}).fit(X, y)
     assert_array_equal(model.classes_, [0, 1, 2])
-    with pytest.warns(UserWarning, match="have no sample"):
+    with pytest.warns(UserWarning, match="has no samples of the classes"):
         other = quick(classes=[0, 1, 2]).fit(X[y > 0], y[y > 0])
     assert_array_equal(model.predict_proba(X), other.predict_proba(X))
 

@@ -125,7 +125,7 @@ def test_errors_leave_the_model_as_it_was():
     before = fitted_values(model)
     with pytest.raises(ValueError, match="is not the same as on last call to partial_fit"):
         model.partial_fit(X[:200], Y[:200], classes=[0, 1])
-    with pytest.raises(ValueError, match="y has the label 3, which is not among"):
+    with pytest.raises(ValueError, match="y contains the label 3, which is not one of"):
         model.partial_fit(X[:200], Y[:200] + 1)
     with pytest.raises(ValueError, match="X has 11 features, but MultiConditionalMFA is expecting 12"):
         model.partial_fit(X[:200, :11], Y[:200])
@@ -135,7 +135,7 @@ def test_errors_leave_the_model_as_it_was():
     # A later part may lack classes.
     model.set_params(class_weight=None).partial_fit(X[Y == 0][:50], Y[Y == 0][:50])
     assert np.isfinite(fitted_values(model)).all()
-    with pytest.warns(match="have no sample"):
+    with pytest.warns(match="has no samples of the classes"):
         other = mixture(classes=[0, 1, 2], n_init=1).fit(X[Y < 2][:200], Y[Y < 2][:200])
     with pytest.raises(ValueError, match="cannot continue from a fit that had no samples of the class 2"):
         other.partial_fit(X[:200], Y[:200])

@@ -139,8 +139,8 @@ def test_what_cannot_be_done_is_said():
         mfa.fit(Shards.from_arrays([PARTS[0], (X[:4], Y[:3])]))
     with pytest.raises(ValueError, match="Shards get y and sample_weight from their load function"):
         mfa.fit(Shards.from_arrays(PARTS), Y)
-    with pytest.raises(ValueError, match="solver='sgd' visits single samples"):
+    with pytest.raises(ValueError, match="solver='sgd' processes single samples"):
         clone(mfa).set_params(solver="sgd").fit(Shards.from_arrays(PARTS))
-    with pytest.raises(ValueError, match=r"must map classes of y to numbers.*\[0, 1, 2\]"):
+    with pytest.raises(ValueError, match=r"must map classes of y, which are \[0, 1, 2\], to numbers"):
         clone(mfa).set_params(class_weight={2: 1.0, 5: 2.0}).fit(Shards.from_arrays(PARTS))
     assert mfa.means_ is before
