@@ -1,4 +1,4 @@
-"""Pairwise models of factor graphs: the joint state of each large factor is the state of an additional node."""
+"""Pairwise models of factor graphs: the joint state of each large factor becomes the state of an additional node."""
 
 from typing import NamedTuple
 
@@ -18,18 +18,19 @@ class ExpandedFactors(NamedTuple):
     .. math:: \mathrm{score}(y, z) = \mathrm{score}(y) \text{ if } z_f = y_f \text{ for all large factors } f,
         \text{ else } -\infty
 
-    An additional node precedes the last node of its factor, so that sweeps in the order of the nodes pass factors.
+    An additional node has a lower number than the last node of its factor, so that sweeps in the order of the nodes
+    carry messages through the factor.
     """
 
     model: PairwiseModel
-    place: np.ndarray  # (N,), the node of the pairwise model that stands for each node
-    factors: list  # for each number of nodes above two: additional nodes (n,), scopes (n, arity) and shapes (n, arity)
-    target: np.ndarray  # (n,), an entry of the unary scores and then of the tables, flat
-    source: np.ndarray  # (n,), the score of the factor graph that the entry includes: its cell, or after all cells its
-    # table's default
+    place: np.ndarray  # (N,), the node of the pairwise model that represents each node of the factor graph
+    factors: list  # for each arity above two: additional nodes (n,), scopes (n, arity), shapes (n, arity)
+    target: np.ndarray  # (n,), index of an entry in the flat unary scores, followed by the flat tables
+    # (n,), index of the factor graph's score that the entry includes, in the cells followed by the tables' defaults
+    source: np.ndarray
 
     def pullback(self, graph: FactorGraph, statistics: Statistics) -> FactorStatistics:
-        """Return the derivatives by the scores of the factor graph, given derivatives by the pairwise scores."""
+        """Return derivatives with respect to the scores of the factor graph, given those of the pairwise scores."""
         entries = np.concatenate((statistics.unary.ravel(), statistics.tables.ravel()))
         flat = np.bincount(self.source, entries[self.target], graph.log_table.size + graph.n_tables)
         return FactorStatistics(*np.split(flat, [graph.log_table.size]))
@@ -50,8 +51,8 @@ class ExpandedFactors(NamedTuple):
 class _Nodes(NamedTuple):
     """Nodes of the pairwise model."""
 
-    place: np.ndarray  # (N,), the node that stands for each node of the factor graph
-    of_factor: np.ndarray  # (F,), the node of each factor of more than two nodes, -1 for other factors
+    place: np.ndarray  # (N,), the node that represents each node of the factor graph
+    of_factor: np.ndarray  # (F,), the node that represents each factor of more than two nodes, -1 for other factors
     n_states: np.ndarray  # (N + n_large,)
 
     @property
@@ -63,8 +64,8 @@ class _Nodes(NamedTuple):
 class _Cells(NamedTuple):
     """Joint states of factors of one arity, factor by factor."""
 
-    row: np.ndarray  # (n,), the factor's place in its group
-    number: np.ndarray  # (n,), the number of the joint state in C order
+    row: np.ndarray  # (n,), the position of the factor in its group
+    number: np.ndarray  # (n,), the number of the joint state, in C order
     states: np.ndarray  # (n, arity)
     source: np.ndarray  # (n,), as in ExpandedFactors
 
@@ -77,7 +78,7 @@ def expand_factors(graph: FactorGraph) -> ExpandedFactors:
         cells, arity = _list_cells(graph, factors, scope), scope.shape[1]
         source = cells.source
         if arity == 0:
-            # Constants belong to all states of the first node.
+            # Factors without nodes are constants, which are added to all states of the first node.
             first, n_first = nodes.place[0], nodes.n_states[nodes.place[0]]
             source = np.repeat(source, n_first)
             target = first * nodes.width + np.tile(np.arange(n_first), len(factors))
@@ -104,7 +105,8 @@ def _place_nodes(graph: FactorGraph) -> _Nodes:
         f = int(np.argmax(sizes))
         raise ValueError(
             f"factor {large[f]} has {sizes[f]:.3g} joint states, but factors that become nodes may have at most "
-            f"{_tuning.MOST_STATES_OF_NODE}: use an inference of factor graphs, such as LoopyBP or NormProductBP."
+            f"{_tuning.MOST_STATES_OF_NODE}: use an inference that supports factor graphs, such as LoopyBP or "
+            "NormProductBP."
         )
     last = np.array([_get_scope(graph, f).max() for f in large], dtype=np.int64)
     order = np.argsort(np.concatenate((2 * np.arange(graph.n_nodes) + 1, 2 * last)), kind="stable")
@@ -117,7 +119,7 @@ def _place_nodes(graph: FactorGraph) -> _Nodes:
 
 
 def _list_cells(graph: FactorGraph, factors: np.ndarray, scope: np.ndarray) -> _Cells:
-    """Return all joint states of some factors of one arity."""
+    """Return all joint states of the given factors, which have one arity."""
     shape = graph.n_states[scope].astype(np.int64)
     counts = shape.prod(axis=1)
     row = np.repeat(np.arange(len(factors)), counts)
@@ -140,7 +142,7 @@ class _Edges:
         self.joined: list[tuple] = []
 
     def locate(self, ends: np.ndarray, cells: _Cells) -> np.ndarray:
-        """Return the places of the cells of factors of two nodes in the flat tables; equal pairs share a table."""
+        """Return the positions of two-node factors' cells in the flat tables; factors on one pair share a table."""
         # ends: (n_factors, 2)
         pairs, width = self.pairs, self.width
         swapped = ends[:, 0] > ends[:, 1]
@@ -149,14 +151,14 @@ class _Edges:
         return (edge[cells.row] * width + states[:, 0]) * width + states[:, 1]
 
     def join(self, owner: np.ndarray, ends: np.ndarray, shape: np.ndarray) -> None:
-        """Join large factors with their nodes; equal axes of equal shapes share a table."""
+        """Join large factors with their nodes; axes at one position of equal shapes share a table."""
         # owner: (n_factors,); ends, shape: (n_factors, arity)
         for own, between, sizes in zip(owner.tolist(), ends.tolist(), shape.tolist(), strict=True):
             for axis, node in enumerate(between):
                 self.joined.append((own, node, self.kinds.setdefault((axis, *sizes), len(self.kinds))))
 
     def build_model(self, graph: FactorGraph, nodes: _Nodes) -> PairwiseModel:
-        """Return the pairwise model, in which only the consistency of factors with their nodes has scores."""
+        """Return the pairwise model in which only the consistency of factors with their nodes has scores."""
         n_pairs, width = len(self.pairs), self.width
         tables = np.zeros((max(n_pairs + len(self.kinds), 1), width, width))
         for (axis, *shape), kind in self.kinds.items():

@@ -12,9 +12,9 @@ from sklearn_crf.models._pairwise import PairwiseModel
 
 
 def factor_graph_of(model: PairwiseModel | FactorGraph) -> FactorGraph:
-    """Convert a model to a factor graph with equal scores: a factor for each node, then a factor for each edge.
+    """Convert a model to a factor graph with equal scores: one factor for each node, then one factor for each edge.
 
-    Edges share a table if they have the same type, their nodes have equal numbers of states, and there are no weights.
+    Edges share a table if they have no weights, have the same type, and join nodes with equal numbers of states.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def factor_graph_of(model: PairwiseModel | FactorGraph) -> FactorGraph:
     Returns
     -------
     FactorGraph
-        Factor s belongs to node s, factor N + e to edge e.
+        Factor s belongs to node s, and factor N + e belongs to edge e.
 
     Examples
     --------
@@ -72,16 +72,16 @@ def _find_distinct_tables(model):
 
 
 def convert_to_pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) -> np.ndarray:
-    """Convert derivatives by the tables of a factor graph to derivatives by the tables of its pairwise model."""
+    """Convert derivatives of a factor graph's tables to derivatives of the tables of its pairwise model."""
     # log_table: (n_cells,); returns: (T, R, K, K), float64
     first, _, shapes = _find_distinct_tables(model)
     pairs = np.zeros((len(first), model.n_columns, model.n_columns))
     start = int(_states(model).sum())
-    # The tables of the edges may be followed by tables of additional factors.
+    # Tables of additional factors may follow the tables of the edges.
     pairs[_mask_cells(shapes, model.n_columns)] = log_table[start : start + int(np.prod(shapes, axis=1).sum())]
     n_types, n_features = model.tables.shape[:2]
     weight = np.ones((len(first), n_features)) if model.edge_weight is None else model.edge_weight[first]
-    # Row t * R + r sums the tables of the edges of type t, multiplied by their feature r.
+    # Row t * R + r is the sum of the tables of the edges of type t, multiplied by their feature r.
     place = model.edge_type[first].astype(np.int64)[:, None] * n_features + np.arange(n_features)
     member = np.repeat(np.arange(len(first)), n_features)
     sums = sp.csr_array(
@@ -101,8 +101,8 @@ def _mask_cells(shapes: np.ndarray, n_columns: int) -> np.ndarray:
 def pairwise_model_of(model: FactorGraph) -> PairwiseModel:
     """Convert a factor graph whose factors have at most two nodes to a pairwise model with equal scores.
 
-    Factors on the same nodes are summed. An edge that stems from a single factor keeps the factor's direction and
-    shares its table. Constants are added to the scores of node 0.
+    Factors on the same nodes are summed. If an edge stems from a single factor, it keeps the factor's direction and
+    shares its table with other edges. Constants are added to the scores of node 0.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def pairwise_model_of(model: FactorGraph) -> PairwiseModel:
     if len(too_large):
         f = too_large[0]
         raise ValueError(
-            f"factor {f} has {model.arity[f]} nodes, but a pairwise model supports factors of at most two nodes."
+            f"factor {f} has {model.arity[f]} nodes, but a pairwise model only supports factors of at most two nodes."
         )
     unary = np.where(np.arange(model.n_columns) < model.n_states[:, None], 0.0, -np.inf).astype(model.dtype)
     edges, edge_type, tables = np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.int64), []
@@ -156,7 +156,7 @@ def pairwise_model_of(model: FactorGraph) -> PairwiseModel:
 def _collect_edges(model, factors, scope):
     """Return the edges, the type of each edge, and the table of each type.
 
-    Edges are in the order of their first factors.
+    Edges have the order of their first factors.
     """
     pair = np.sort(scope, axis=1)
     _, first, inverse = np.unique(pair, axis=0, return_index=True, return_inverse=True)
@@ -166,7 +166,7 @@ def _collect_edges(model, factors, scope):
     is_single = np.bincount(inverse, minlength=len(first)) == 1
     shape = model.n_states[scope[first]]
     table_id = model.table_id[factors[first]]
-    # Factors may share a count table although their nodes differ in their numbers of states.
+    # Factors may share a count table even if their nodes have different numbers of states.
     key = np.stack((np.where(is_single, table_id, -1 - np.arange(len(first))), *shape.T), axis=1)
     _, edge_of_type, edge_type = np.unique(key, axis=0, return_index=True, return_inverse=True)
     members = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
@@ -191,7 +191,7 @@ def extract_components(
 
 
 def extract_nodes(model: PairwiseModel | FactorGraph, inside: np.ndarray) -> PairwiseModel | FactorGraph:
-    """Restrict a model to some nodes, and to the factors whose nodes are all among them."""
+    """Restrict a model to the given nodes, and to the factors whose nodes are all among the given nodes."""
     # inside: (N,) of bool
     nodes = np.flatnonzero(inside)
     number = np.cumsum(inside) - 1
@@ -211,7 +211,7 @@ def extract_nodes(model: PairwiseModel | FactorGraph, inside: np.ndarray) -> Pai
 
 
 def models_of_parts(model: PairwiseModel) -> list[PairwiseModel]:
-    """Split a model on a disjoint union of graphs into one model for each graph."""
+    """Split a model into one model for each graph, if its graph is a disjoint union of graphs."""
     parts = model.graph.parts
     nodes = np.cumsum([0, *(part.n_nodes for part in parts)]).tolist()
     edges = np.cumsum([0, *(part.n_edges for part in parts)]).tolist()
@@ -234,7 +234,7 @@ def models_of_parts(model: PairwiseModel) -> list[PairwiseModel]:
 def _select_factors_inside(model, inside, number):
     owner = np.repeat(np.arange(model.n_factors), model.arity)
     is_inside = np.bincount(owner, ~inside[model.scope], model.n_factors) == 0
-    # Factors without nodes belong to the part that contains the first node.
+    # Factors without nodes belong to the graph that contains the first node.
     is_inside[model.arity == 0] = inside[0]
     factors, slots = np.flatnonzero(is_inside), is_inside[owner]
     return replace(

@@ -17,9 +17,9 @@ class DenseModel(ChecksPickles):
     .. math::
         \mathrm{score}(y) = \sum_i u_{i, y_i} + \frac12 \sum_m \sum_{i, j} \hat K_m(i, j) \, \mu_m(y_i, y_j)
 
-    Larger is better. The sum runs over all pairs of nodes and over each node with itself. The latter terms are the same
-    for every labeling if the diagonal entries of :math:`\mu_m` are equal. No array of size N x N is stored, because
-    :math:`\hat K_m` is a filter.
+    Larger is better. The sum over i and j contains all pairs of nodes, and each node paired with itself. The terms of a
+    node with itself are the same for every labeling if the diagonal entries of :math:`\mu_m` are equal. No array of
+    size N x N is stored, because :math:`\hat K_m` is a filter.
 
     Parameters
     ----------
@@ -28,9 +28,9 @@ class DenseModel(ChecksPickles):
     filters : sequence of PermutohedralFilter
         M filters of N points, in the precision of ``unary``.
     compatibility : array-like of shape (M,), (M, K) or (M, K, K)
-        Scores :math:`\mu_m` of pairs of states, symmetric; a positive score favours the pair. One number is the score
-        of all pairs of equal states (Potts), K numbers are the scores of each pair of equal states. All other pairs
-        score 0.
+        Symmetric scores :math:`\mu_m` of pairs of states; a positive score favours the pair. A single number is the
+        score of all pairs of equal states (Potts). K numbers are the scores of the pairs of equal states, one for each
+        state. All other pairs score 0.
 
     Raises
     ------
@@ -64,8 +64,8 @@ class DenseModel(ChecksPickles):
         for m, smooth in enumerate(filters):
             if (smooth.n_points, smooth.dtype) != (len(unary), unary.dtype):
                 raise ValueError(
-                    f"filters[{m}] must have {len(unary)} points in {unary.dtype} as unary, got {smooth.n_points} "
-                    f"in {smooth.dtype}."
+                    f"filters[{m}] must have {len(unary)} points in {unary.dtype}, as unary does, got "
+                    f"{smooth.n_points} in {smooth.dtype}."
                 )
         object.__setattr__(self, "unary", np.ascontiguousarray(unary))
         object.__setattr__(self, "filters", filters)
@@ -104,7 +104,9 @@ def _check_compatibility(compatibility, n_filters, n_states):
         allowed = ", ".join(map(str, shapes))
         raise ValueError(f"compatibility must have one of the shapes {allowed}, got {compatibility.shape}.")
     if compatibility.ndim == 3 and not np.allclose(compatibility, compatibility.transpose(0, 2, 1)):
-        raise ValueError("compatibility must be symmetric in its states: edges of a dense field have no direction.")
+        raise ValueError(
+            "compatibility must be symmetric in its states, because edges of a dense field have no direction."
+        )
     return compatibility
 
 

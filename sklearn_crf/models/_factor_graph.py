@@ -100,7 +100,7 @@ def _check_range(values, stop, name):
 
 
 def _check_scopes(graph, factors, scope):
-    """Raise ValueError if a scope contains a node twice, or a table does not fit the numbers of states of its nodes."""
+    """Raise ValueError if a scope contains a node twice, or if a table does not fit its nodes' numbers of states."""
     in_order = np.sort(scope, axis=1)
     repeated = (in_order[:, 1:] == in_order[:, :-1]).any(axis=1)
     if repeated.any():
@@ -117,8 +117,8 @@ def _check_scopes(graph, factors, scope):
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ValueError(
-            f"factor {factors[row]} has nodes with {shape[row].tolist()} states, but its table {tables[row]} "
-            f"has {length[row]} scores."
+            f"factor {factors[row]} needs one score for each joint state of nodes with {shape[row].tolist()} states,"
+            f" but its table {tables[row]} has {length[row]} scores."
         )
     _, first, inverse = np.unique(tables, return_index=True, return_inverse=True)
     unlike = (shape != shape[first[inverse]]).any(axis=1)
@@ -126,7 +126,7 @@ def _check_scopes(graph, factors, scope):
         row = int(np.argmax(unlike))
         raise ValueError(
             f"factors {factors[first[inverse[row]]]} and {factors[row]} share table {tables[row]}, but their nodes "
-            f"have {shape[first[inverse[row]]].tolist()} and {shape[row].tolist()} states."
+            f"have different numbers of states, {shape[first[inverse[row]]].tolist()} and {shape[row].tolist()}."
         )
 
 
@@ -137,7 +137,7 @@ def _check_cells(graph):
     unlike = graph.arity[sized] != graph.arity[sized[first]][inverse]
     if unlike.any():
         table = graph.table_id[sized[np.argmax(unlike)]]
-        raise ValueError(f"table {table} is shared by factors of different arity, but it is not a count table.")
+        raise ValueError(f"table {table} is shared by factors of different arity, but only count tables can be.")
     sparse = graph.table_kind[tables] == SPARSE
     for table, f in zip(tables[sparse], sized[first][sparse], strict=True):
         cell = graph.table_cell[graph.table_ptr[table] : graph.table_ptr[table + 1]]
@@ -150,7 +150,7 @@ def _check_cells(graph):
 
 @dataclass(frozen=True, eq=False)
 class FactorGraph(ChecksPickles):
-    r"""Factor graph: scores of labelings as a sum of factors of any arity, on nodes with any number of states.
+    r"""Factor graph, which scores a labeling by a sum over factors of any arity, on nodes with any number of states.
 
     .. math::
         \mathrm{score}(y) = \sum_f \theta_{t_f}(y_{s_{f,1}}, \dots, y_{s_{f,n}})
@@ -170,17 +170,18 @@ class FactorGraph(ChecksPickles):
     scope : array-like of int
         Nodes of all factors, one factor after the other.
     scope_ptr : array-like of shape (F + 1,) of int
-        Factor f has the nodes ``scope[scope_ptr[f]:scope_ptr[f + 1]]``.
+        The nodes of factor f are ``scope[scope_ptr[f]:scope_ptr[f + 1]]``.
     table_id : array-like of shape (F,) of int
-        Table of each factor. Factors that share a dense or sparse table must agree in their nodes' numbers of states.
+        Table of each factor. Factors can share a dense or sparse table only if their nodes have the same numbers of
+        states.
     log_table : array-like of shape (n_cells,)
         Scores of all tables, one table after the other, float32 or float64. -inf forbids a joint state.
     table_ptr : array-like of shape (T + 1,) of int
-        Table t is ``log_table[table_ptr[t]:table_ptr[t + 1]]``.
+        The scores of table t are ``log_table[table_ptr[t]:table_ptr[t + 1]]``.
     table_kind : array-like of shape (T,) of int, optional
         ``DENSE`` (0), ``SPARSE`` (1) or ``COUNT`` (2) for each table; None means that all tables are dense.
     table_cell : array-like of shape (n_cells,) of int, optional
-        For sparse tables, the number (in C order of the joint states) of each listed cell, ascending within a table.
+        For sparse tables, the number of each listed cell (in C order of the joint states), ascending within each table.
     table_default : array-like of shape (T,), optional
         Score of the cells or counts that a sparse or count table does not list; None means -inf.
     table_state : array-like of shape (T,) of int, optional
@@ -286,7 +287,7 @@ class FactorGraph(ChecksPickles):
         return int(self.component.max(initial=-1)) + 1
 
     def by_arity(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the factors grouped by their number of nodes, so that each group fits in arrays.
+        """Yield the factors in groups of equal arity, so that each group fits in arrays.
 
         Yields
         ------
@@ -387,7 +388,7 @@ class FactorGraph(ChecksPickles):
             return values.reshape(shape)
         n_cells = n_joint_states(shape)
         if n_cells > _tuning.MAX_DENSE_CELLS:
-            raise ValueError(f"factor {factor} has {n_cells:.3g} joint states, more than can be written out in full.")
+            raise ValueError(f"factor {factor} has {n_cells:.3g} joint states, which is too many for a dense array.")
         dense = np.full(shape, self.table_default[table])
         if self.table_kind[table] == SPARSE:
             cells = slice(*self.table_ptr[table : table + 2])
@@ -418,7 +419,7 @@ def build_trusted_factor_graph(
     table_ptr: np.ndarray,
     **of_tables: Any,
 ) -> FactorGraph:
-    """Build a factor graph from arrays of the right types that this package made, without checks.
+    """Build a factor graph, without checks, from arrays of the right types that this package made.
 
     Tables are dense if the fields ``table_kind`` to ``table_state`` are not given.
     """

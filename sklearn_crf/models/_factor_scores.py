@@ -17,14 +17,14 @@ from sklearn_crf.models._pairwise import (
 
 
 def unite_factors(*graphs):
-    """Unite the factors of several factor graphs on the same nodes; the score is the sum of their scores."""
+    """Unite the factors of several factor graphs on the same nodes; a score is the sum of the scores in all graphs."""
     first = graphs[0]
     for graph in graphs[1:]:
         if not np.array_equal(graph.n_states, first.n_states):
             raise ValueError("factor graphs can only be combined if their nodes have the same numbers of states.")
     n_tables = np.cumsum([0, *(graph.n_tables for graph in graphs)], dtype=np.int32)
     is_sparse = any(graph.table_cell is not None for graph in graphs)
-    # Checks would take longer than the rest of an evaluation in training; the given graphs have been checked.
+    # Checks would take longer than the rest of an evaluation in training, and the given graphs have been checked.
     return build_trusted_factor_graph(
         n_states=first.n_states,
         scope=np.concatenate([graph.scope for graph in graphs]),
@@ -49,7 +49,7 @@ def _cells(graph):
 
 
 class FactorStatistics(NamedTuple):
-    """Derivatives of a scalar by the scores of a :class:`FactorGraph`.
+    """Derivatives of a scalar with respect to the scores of a :class:`FactorGraph`.
 
     The derivatives of ``log_z`` are the expected sufficient statistics. The derivatives of the score of a labeling are
     the sufficient statistics of this labeling.
@@ -70,7 +70,7 @@ class FactorStatistics(NamedTuple):
         return FactorStatistics(self.log_table + other.log_table, self.table_default + other.table_default)
 
     def scaled(self, node_scale, scale):
-        """Return the statistics of an example, multiplied by its weight."""
+        """Return the statistics of an example multiplied by the weight of the example."""
         # node_scale: (N, 1)
         return FactorStatistics(self.log_table * scale, self.table_default * scale)
 
@@ -160,7 +160,7 @@ class _Changed(NamedTuple):
 
 
 def compute_changed_scores(model: FactorGraph, labels: np.ndarray) -> tuple[list[_Changed], np.ndarray]:
-    r"""Return the scores of all states of each node, given the labels of all other nodes, and the factors involved.
+    r"""Return the scores of each node's states given the labels of all other nodes, and the changed factors.
 
     .. math:: f_s(k) = \sum_{f \ni s} \theta_f(y_f \text{ with } y_s = k)
     """
@@ -184,7 +184,7 @@ def _iterate_changes(model, labels):
 
 
 class SmallFactors:
-    """Positions in a factor graph's tables of the scores of factors with at most one node."""
+    """Positions of the scores of factors with at most one node in a factor graph's tables."""
 
     def __init__(self, model):
         empty, single = (np.flatnonzero(model.arity == n) for n in (0, 1))
@@ -207,20 +207,20 @@ class SmallFactors:
         return scores
 
     def add_statistics(self, model, unary, log_table, table_default) -> None:
-        """Add to statistics, in place, the derivatives by the scores of small factors, given node marginals."""
+        """Add derivatives with respect to the scores of small factors to statistics in place, given node marginals."""
         # unary: (N, K)
         self.add_node_statistics(model, unary, log_table, table_default)
         add_cells(model, *self._of_none, None, log_table, table_default)
 
     def add_node_statistics(self, model, unary, log_table, table_default) -> None:
-        """Add to statistics, in place, the values of all states of nodes that have factors of their own."""
+        """Add the values of all states of nodes to statistics in place, for nodes that have single-node factors."""
         # unary: (N, K)
         values = unary[self._node, self._state].astype(np.float64)
         add_cells(model, *self._of_nodes, values, log_table, table_default)
 
 
 def _read_cells(model, factors, cells):
-    """Return the scores of factors at the given cells, negative for the default score."""
+    """Return the scores of factors at the given cells; a negative cell number stands for the default score."""
     scores = model.table_default[model.table_id[factors]].astype(np.float64)
     scores[cells >= 0] = model.log_table[cells[cells >= 0]]
     return scores

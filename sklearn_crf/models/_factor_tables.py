@@ -13,7 +13,7 @@ MAX_CELLS = 2.0**62
 
 
 class SparseTable(NamedTuple):
-    """A table that lists the scores of a few joint states; all other joint states have one default score.
+    """Table that lists the scores of a few joint states; all other joint states have one default score.
 
     Attributes
     ----------
@@ -39,10 +39,10 @@ class SparseTable(NamedTuple):
 
 
 class CountTable(NamedTuple):
-    """A table that depends only on the number of nodes of the factor that are in a given state.
+    """Table that depends only on the number of nodes of the factor that are in a given state.
 
-    The memory of the table depends on the number of listed counts only, not on the number of nodes. Factors of
-    different arity can share it. For hard constraints see :func:`at_most_one`, :func:`exactly_one` and
+    The memory of the table depends only on the number of listed counts, not on the number of nodes. Factors of
+    different arity can share a count table. For hard constraints see :func:`at_most_one`, :func:`exactly_one` and
     :func:`at_least_one`.
 
     Attributes
@@ -151,7 +151,7 @@ def build_factor_arrays(n_states, factors):
     tables: list[Any] = []
     for f, (scope, table) in enumerate(iterate_factor_pairs(factors, "factors")):
         scope = as_integers(scope, f"the scope of factors[{f}]", lowest=0, highest=len(n_states) - 1).ravel()
-        # The list keeps all tables alive, because Python could otherwise reuse the id of a deleted table.
+        # The list keeps all tables alive. Otherwise, Python could reuse the id of a deleted table.
         if id(table) not in number:
             number[id(table)] = len(tables)
             tables.append((table, _flatten_table(table, n_states[scope], f)))
@@ -211,11 +211,13 @@ def _flatten_table(table, shape, f):
 def _number_cells(table, shape, f):
     states = as_integers(table.states, f"states of factors[{f}]", dtype=np.int64).reshape(-1, len(shape))
     if n_joint_states(shape) > MAX_CELLS:
-        raise ValueError(f"factors[{f}] has more than 2**62 joint states, too many for a SparseTable.")
+        raise ValueError(f"factors[{f}] has more than 2**62 joint states, which is too many for a SparseTable.")
     outside = ((states < 0) | (states >= shape)).any(axis=1)
     if outside.any():
         row = int(np.argmax(outside))
-        raise ValueError(f"factors[{f}] lists the states {states[row].tolist()}, but its nodes have {shape.tolist()}.")
+        raise ValueError(
+            f"factors[{f}] lists the states {states[row].tolist()}, but its nodes have {shape.tolist()} states."
+        )
     return numbers_of_states(states, shape)
 
 

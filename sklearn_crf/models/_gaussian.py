@@ -1,4 +1,4 @@
-"""Gaussian fields: a quadratic score on a graph, with a matrix block for each type of edge."""
+"""Gaussian fields, whose score is quadratic, with a matrix block for each type of edge."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ class GaussianModel(ChecksPickles):
     graph : Graph
         Topology, N nodes and E edges. The block of an edge depends on the edge's direction.
     h : array-like of shape (N, D) or (N,)
-        Linear coefficients, float32 or float64 (anything else becomes float64). Shape (N,) stands for D = 1.
+        Linear coefficients, float32 or float64 (other types are converted to float64). Shape (N,) stands for D = 1.
     diagonal : array-like of shape (N, D, D), (D, D) or, for D = 1, (N,)
-        Symmetric diagonal blocks A of the precision, in the precision of ``h``. Shape (D, D) is one block for all.
+        Symmetric diagonal blocks A of the precision, stored in the dtype of ``h``. Shape (D, D) is one block for all
+        nodes.
     blocks : array-like of shape (T, D, D) or, for D = 1, (T,)
         Blocks B of the T edge types.
     edge_type : array-like of shape (E,), optional
         Type of each edge. None gives all edges type 0; ``arange(E)`` gives each edge its own block.
     precision_operator : LinearOperator of shape (N * D, N * D), optional
-        Symmetric and positive semidefinite operator that is added to J, such as :math:`K^\top K` of observations
-        :math:`K y`. If it has an attribute ``diagonal``, an array of N * D numbers, conjugate gradients use it as
-        preconditioner. No other algorithm accepts such a model.
+        Symmetric and positive semidefinite operator that is added to J, such as :math:`K^\top K` for observations
+        :math:`K y`. If the operator has an attribute ``diagonal``, an array of N * D numbers, conjugate gradients use
+        this array as preconditioner. Other algorithms do not support a model with an operator.
 
     Raises
     ------
@@ -107,10 +108,10 @@ class GaussianModel(ChecksPickles):
 
     @cached_property
     def operator(self) -> Any:
-        """Product of J (without ``precision_operator``) and a vector, computed in parts.
+        """Product of a part of J (without ``precision_operator``) and a vector.
 
-        ``operator(vector, start, stop, out)`` writes the nodes or rows from start to stop. ``operator.n_items`` is
-        their number.
+        Called as ``operator(vector, start, stop, out)``, it writes the nodes or rows from start to stop.
+        ``operator.n_items`` is the number of nodes or rows.
         """
         # On lattices with up to three axes, a kernel computes products row by row.
         shape = self.graph.shape
@@ -150,7 +151,7 @@ class GaussianModel(ChecksPickles):
             If the model has a ``precision_operator``.
         """
         if self.precision_operator is not None:
-            raise ValueError("precision_matrix needs a model without precision_operator: use product.")
+            raise ValueError("precision_matrix does not support a model with precision_operator: use product.")
         n_nodes, n_values = self.h.shape
         tails, heads = self.graph.edges.T
         nodes = np.arange(n_nodes)
@@ -179,12 +180,13 @@ class _StencilProduct:
         # One number per edge takes no more memory than the type of the edge, and allows vectorised products of rows.
         is_scalar = model.n_values == 1 and graph.n_edges > 0
         self.edge_weight = model.blocks[model.edge_type, 0, 0] if is_scalar else np.empty(0, model.dtype)
-        # Do not store the model, which holds this object: the reference cycle would delay freeing the memory of both.
+        # Do not store the model, which refers to this object: the reference cycle would delay freeing the memory of
+        # both.
         self.diagonal, self.edge_type, self.blocks = model.diagonal, model.edge_type, model.blocks
 
     @property
     def lattice(self):
-        """Arguments by which kernels receive the matrix."""
+        """Arguments by which the matrix is passed to kernels."""
         return self.diagonal, self.edge_weight, self.edge_type, self.blocks, self.offsets, *self.shape
 
     def __call__(self, vector, start, stop, out):

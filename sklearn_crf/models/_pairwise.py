@@ -18,7 +18,7 @@ from sklearn_crf.kernels.exact.labelings import changes_of_labelings, count_pair
 
 
 class EdgeLayout:
-    """Types and weights of edges, shared by models that differ only in their scores, and a cache of derived data."""
+    """Types and weights of edges, and a cache of derived data, shared by models that differ only in their scores."""
 
     # edge_type: (E,), int32; edge_weight: (E, R) or None
 
@@ -35,17 +35,17 @@ class EdgeLayout:
         return cls(edge_type, _check_edge_weight(edge_weight, n_edges, n_features, dtype))
 
     def check_product(self, tables):
-        """Raise ValueError if products of weights and tables are undefined or may exceed the limit on scores."""
+        """Raise ValueError if a product of weights and tables is undefined, or may exceed the limit on scores."""
         weight = self.edge_weight
         if weight is None or not len(weight):
             return
         if tables.min(initial=0.0) == -np.inf:
-            # forbids: (T, R), True for tables that contain -inf, whose weights must be positive
+            # forbids: (T, R), True for tables that contain -inf; the weights of these tables must be positive
             forbids = np.isneginf(tables).any(axis=(2, 3))
             if np.any(forbids[self.edge_type] & (weight <= 0)):
                 raise ValueError(
-                    "tables with -inf need a positive edge_weight of their feature on every edge: 0 * -inf has no "
-                    "meaning. Keep -inf in the table of a feature that is 1 everywhere."
+                    "tables with -inf need a positive edge_weight for their feature on every edge, because 0 * -inf"
+                    " is undefined. Use -inf only in the table of a feature that is 1 everywhere."
                 )
         check_product(weight, tables, "edge_weight times tables", self._squares)
 
@@ -53,7 +53,7 @@ class EdgeLayout:
 def check_edge_type(edge_type: np.ndarray | None, n_edges: int, n_types: int, name: str) -> np.ndarray:
     """Return edge types as contiguous int32, after checking that each type is a row of the field ``name``."""
     if n_types < 1 and n_edges:
-        raise ValueError(f"{name} has no edge type, but the graph has edges.")
+        raise ValueError(f"{name} is empty, so it defines no edge type, but the graph has edges.")
     if edge_type is None:
         return np.zeros(n_edges, dtype=np.int32)
     return as_integers(edge_type, "edge_type", shape=(n_edges,), lowest=0, highest=n_types - 1)
@@ -62,7 +62,7 @@ def check_edge_type(edge_type: np.ndarray | None, n_edges: int, n_types: int, na
 def _check_edge_weight(edge_weight, n_edges, n_features, dtype):
     if edge_weight is None:
         if n_features != 1 and n_edges:
-            raise ValueError(f"tables has {n_features} features, so edge_weight must be given.")
+            raise ValueError(f"edge_weight must be given, because tables has {n_features} features.")
         return None if n_features == 1 else np.zeros((0, n_features), dtype=dtype)
     edge_weight = as_scores(edge_weight, "edge_weight", dtype, may_forbid=False)
     if edge_weight.ndim == 1:
@@ -73,7 +73,7 @@ def _check_edge_weight(edge_weight, n_edges, n_features, dtype):
 
 
 class Statistics(NamedTuple):
-    """Derivatives of a scalar by the scores of a :class:`PairwiseModel`.
+    """Derivatives of a scalar with respect to the scores of a :class:`PairwiseModel`.
 
     The derivatives of ``log_z`` are the expected sufficient statistics. The derivatives of the score of a labeling are
     the sufficient statistics of this labeling.
@@ -82,9 +82,9 @@ class Statistics(NamedTuple):
     Attributes
     ----------
     unary : ndarray of shape (N, K)
-        Derivative by the unary scores.
+        Derivative with respect to the unary scores.
     tables : ndarray of shape (T, R, K, K), float64
-        Derivative by the tables, summed over the edges that share a table.
+        Derivative with respect to the tables, summed over the edges that share a table.
 
     Examples
     --------
@@ -148,11 +148,11 @@ class Statistics(NamedTuple):
 
 
 def are_potts(tables: np.ndarray) -> bool:
-    """Return whether each table in (T, R, K, K) has one value on its diagonal and one value off it."""
+    """Return whether each table in (T, R, K, K) has one value on its diagonal and one value elsewhere."""
     n_columns = tables.shape[-1]
     if n_columns == 1:
         return True
-    # Two entries, or the first table alone, suffice to rule out most models.
+    # The entries of the first table suffice to rule out most models.
     if len(tables) and tables[0, 0, 0, 1] != tables[0, 0, 1, 0]:
         return False
     diagonal = np.eye(n_columns, dtype=bool)
@@ -178,22 +178,23 @@ class PairwiseModel(ChecksPickles):
     graph : Graph
         Topology, N nodes and E edges. The table of an edge depends on the edge's direction.
     unary : array-like of shape (N, K)
-        Score of each state of each node, float32 or float64 (anything else becomes float64). -inf forbids a state.
+        Score of each state of each node, float32 or float64 (other types are converted to float64). -inf forbids a
+        state.
     tables : array-like of shape (T, K, K) or (T, R, K, K)
-        Pairwise tables of T edge types and R features; stored as (T, R, K, K) in the precision of ``unary``.
+        Pairwise tables of T edge types and R features; stored as (T, R, K, K) in the dtype of ``unary``.
         -inf forbids a pair of states. A table with -inf needs a feature that is positive on every edge of its type.
     edge_type : array-like of shape (E,), optional
         Type of each edge. None gives all edges type 0; ``arange(E)`` gives each edge its own table.
     edge_weight : array-like of shape (E,) or (E, R), optional
         Features of each edge, stored as (E, R). None means weight 1 for every edge, which requires R = 1.
     n_states : array-like of shape (N,), optional
-        Number of states of each node, if they differ. Higher states are forbidden.
+        Number of states of each node, if nodes differ. States beyond this number are forbidden.
 
     Raises
     ------
     ValueError
-        If shapes or types do not fit, or a value is NaN, +inf, or in magnitude above 1e100 (float32: 1e18). The
-        limit also holds for edge weights times tables.
+        If shapes or types do not fit, or a value is NaN, +inf, or in magnitude above 1e100 (float32: 1e18). This limit
+        also applies to products of edge weights and tables.
 
     Examples
     --------
@@ -265,11 +266,11 @@ class PairwiseModel(ChecksPickles):
 
     @cached_property
     def is_potts(self) -> bool:
-        """Whether each table has one value on its diagonal and one off it; messages then cost O(K), not O(K^2)."""
+        """Whether tables have one value on their diagonal and one elsewhere, so that messages cost O(K), not O(K^2)."""
         return are_potts(self.tables)
 
     def edge_tables(self, edges: Any = slice(None)) -> np.ndarray:
-        """Return the weighted table of each edge, for small models and tests: the result has E x K x K numbers.
+        """Return the weighted table of each edge, for small models and tests; the result has E x K x K numbers.
 
         Parameters
         ----------
@@ -286,7 +287,7 @@ class PairwiseModel(ChecksPickles):
 
 
 def expand_edge_tables(model: PairwiseModel) -> PairwiseModel:
-    """Return a model with equal scores and a table for each edge, so that table statistics are pair marginals."""
+    """Return a model with equal scores and one table per edge, so that statistics of tables are pair marginals."""
     edge_type = np.arange(model.graph.n_edges, dtype=np.int32)
     return replace(model, tables=model.edge_tables(), edge_type=edge_type, edge_weight=None)
 
@@ -306,7 +307,7 @@ def build_model_with_layout(graph: Graph, unary: Any, tables: Any, edges: EdgeLa
 def cache_with_layout(model: PairwiseModel, key: Hashable, make: Callable[[], Any]) -> Any:
     """Return the result of ``make``, cached for all models that share an :class:`EdgeLayout`.
 
-    The result must depend on the graph and on the types and weights of edges only.
+    The result may only depend on the graph and on the types and weights of edges.
     """
     kept = model._kept.get(key)
     return model._kept.setdefault(key, make()) if kept is None else kept
@@ -321,10 +322,10 @@ def replace_unary(model: Any, unary: Any) -> Any:
 
 
 def replace_edge_weight(model: PairwiseModel, key: Hashable | None, make: Callable[[], Any]) -> PairwiseModel:
-    """Return a copy of a model with other edge weights, which must be finite and of shape (E, R) and are not checked.
+    """Return a copy of a model with other edge weights of shape (E, R), which are not checked and must be finite.
 
-    ``make`` returns the weights, from data that models of the same :class:`EdgeLayout` share. The weights are cached
-    under ``key``, unless it is None.
+    ``make`` returns the weights. It may only use data that models with the same :class:`EdgeLayout` share. The weights
+    are cached under ``key``, unless ``key`` is None.
     """
 
     def made():
@@ -360,7 +361,7 @@ def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False, name:
     labels = as_integers(labels, name, shape=shape, kinds="iub")
     if labels.max(initial=-1) > highest:
         raise ValueError(f"{name} must lie in 0 to {highest}, or be negative if unknown, found {labels.max()}.")
-    # Callers use -1 as the index of the last entry, and every other negative label would be another entry.
+    # Callers use -1 as the index of the last entry. Any other negative label would select a different entry.
     return np.maximum(labels, -1)
 
 
@@ -392,7 +393,7 @@ def compute_score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
 
 
 def get_kernel_weights(model: PairwiseModel) -> np.ndarray:
-    """Return edge weights in the form that kernels expect, an empty array if every weight is one."""
+    """Return edge weights in the form that kernels expect, with an empty array if every weight is one."""
     return np.zeros((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight
 
 
@@ -424,7 +425,7 @@ def score(model: Any, labels: ArrayLike) -> float:
 
 @singledispatch
 def compute_labeling_statistics(model: Any, labels: ArrayLike) -> Any:
-    """Return the derivatives of the score of a labeling by the scores of the model."""
+    """Return the derivatives of the score of a labeling with respect to the scores of the model."""
     # labels: (N,) of int
     labels = check_labels(model, labels)
     unary = np.zeros(model.unary.shape, dtype=model.dtype)
@@ -437,7 +438,7 @@ def compute_labeling_statistics(model: Any, labels: ArrayLike) -> Any:
 
 @singledispatch
 def subtract_labeling(model: Any, statistics: Any, labels: ArrayLike) -> Any:
-    """Return statistics of a model minus the statistics of a labeling; may overwrite all but the unary statistics."""
+    """Return statistics of a model minus the statistics of a labeling; may overwrite all but unary statistics."""
     return statistics.minus(compute_labeling_statistics(model, labels))
 
 
@@ -454,7 +455,7 @@ def clamped(model: Any, labels: ArrayLike) -> Any:
     Returns
     -------
     PairwiseModel or FactorGraph
-        Of the type of ``model``.
+        Model of the same type as ``model``.
 
     Raises
     ------
@@ -505,9 +506,11 @@ def compute_label_excess(
 ) -> tuple[np.ndarray, Statistics, np.ndarray] | None:
     """Subtract the score terms and statistics of labels from log-partition terms and expected statistics.
 
-    Return both differences, and the state with the largest marginal of each node; or None if a label is not a state.
+    Return both differences, and the state with the largest marginal of each node. If a label is not a state, return
+    None.
     """
-    # labels: (N,) of int; log_z_terms: (N,), float64; returns: terms: (N,), float64, excess, predicted: (N,), int32
+    # labels: (N,) of int; log_z_terms: (N,), float64
+    # returns: terms: (N,), float64; excess; predicted: (N,), int32
     labels = as_integers(labels, "labels", shape=(model.n_nodes,), kinds="iub")
     marginals = np.ascontiguousarray(statistics.unary, dtype=model.dtype)
     log_z_terms = np.ascontiguousarray(log_z_terms, dtype=np.float64)
@@ -527,7 +530,7 @@ def compute_label_excess(
 
 
 def count_pair_states(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, n_groups: int) -> np.ndarray:
-    """Return the derivatives of the score of a labeling by the tables, separately for each group of edges."""
+    """Return the derivatives of the score of a labeling with respect to the tables, for each group of edges."""
     # labels: (N,) of int; edge_group: (E,) of int; returns: (n_groups, T, R, K, K), float64
     n_types = max(len(model.tables), 1)
     n_groups = as_integer(n_groups, "n_groups", highest=MAX_INT32 // n_types)

@@ -22,23 +22,25 @@ class PermutohedralFilter:
         (\hat K v)_i = n_i \sum_j \exp\big(-\tfrac12 \lVert f_i - f_j \rVert^2\big) \, n_j \, v_j, \qquad
         n_i = \Big(\sum_j \exp\big(-\tfrac12 \lVert f_i - f_j \rVert^2\big)\Big)^{-1/2}
 
-    The sums are approximate and take time linear in the number of points. Values are splat to the vertices of the
-    simplices that contain the points, blurred along the axes of the lattice, and sliced at the points. The lattice
-    is built once and can be applied any number of times. The order of all sums is fixed, so that results are
-    bit-identical for any number of threads.
+    The sums are approximate and take time linear in the number of points. Values are splatted to the vertices of the
+    simplices that contain the points, blurred along the axes of the lattice, and sliced at the points. The lattice is
+    built once and can be applied any number of times. The order of all sums is fixed, so results are bit-identical for
+    any number of threads.
 
     Parameters
     ----------
     features : array-like of shape (n_points, n_axes), float32 or float64
-        Positions and other features, each divided by its bandwidth.
+        Positions and other features of each point, divided by their bandwidths.
     normalization : {"symmetric"} or None, default="symmetric"
-        Symmetric: normalised as above, so that no eigenvalue of the matrix exceeds one. None: :math:`n_i = 1`.
+        With "symmetric", the filter is normalised as above, and no eigenvalue of the matrix exceeds one. With None,
+        :math:`n_i = 1`.
     blur : {"single", "symmetric"}, default="single"
-        Single: one pass along each axis with weights 1/4, 1/2, 1/4. The matrix is then nearly symmetric, except at the
-        few vertices that lack neighbours. Symmetric: passes with weights 1/8, 3/4, 1/8 along all axes and back
-        again. The matrix is then symmetric and positive semi-definite, for twice as many passes.
+        With "single", the blur makes one pass along each axis with weights 1/4, 1/2, 1/4. The matrix is then symmetric
+        except at the few vertices that lack neighbours. With "symmetric", the blur makes passes with weights 1/8, 3/4,
+        1/8 along all axes and back again. The matrix is then symmetric and positive semi-definite, but there are twice
+        as many passes.
     max_memory : float, default=2**33
-        Bytes that the lattice may take.
+        Maximum number of bytes of the lattice.
     n_threads : int, default=1
         Number of threads that build the lattice.
 
@@ -167,11 +169,11 @@ class PermutohedralFilter:
 
     @property
     def memory(self) -> int:
-        """Upper bound on the bytes that the lattice takes.
+        """Upper bound on the number of bytes of the lattice.
 
-        The lattice takes 16 (float32) or 24 (float64) bytes per point and corner, where a point has ``n_axes + 1``
-        corners, and 8 per vertex and axis. Half of the bytes per corner are allocated only if more than 4 channels
-        are filtered.
+        The lattice needs 16 bytes (float32) or 24 bytes (float64) for each corner of each point, where a point has
+        ``n_axes + 1`` corners, and 8 bytes for each vertex and axis. Half of the bytes for corners are only allocated
+        if more than 4 channels are filtered.
         """
         return 2 * self._corner_bytes + 8 * (self.n_axes + 2) * self.n_vertices
 
@@ -207,7 +209,7 @@ class PermutohedralFilter:
 
     @cached_property
     def _points_of_vertices(self):
-        """Start of the points of each vertex (M + 1,), the points in ascending order, and the weights (N (d + 1),)."""
+        """Points of each vertex: starts of vertices (M + 1,), ascending points, and weights (N (d + 1),)."""
         ptr = np.zeros(self.n_vertices + 2, np.int64)
         point_of, weight_of = np.empty(self.vertex.size, np.int32), np.empty(self.vertex.size, self.dtype)
         points_of_vertices(self.vertex, self.weight, ptr, point_of, weight_of)
@@ -226,10 +228,10 @@ class PermutohedralFilter:
         self.weight *= self._compute_point_scale(normalization, n_threads)
 
     def _compute_point_scale(self, normalization, n_threads):
-        """Return the factors n_i, by which the rows and columns of the matrix are scaled, as (N, 1) or a number."""
+        """Return the factors n_i by which rows and columns of the matrix are scaled, as (N, 1) or a number."""
         d = self.n_axes
-        # In units of the bandwidths, a cell has volume (3/2)^(d/2) / sqrt(d+1).
-        # The integral of the Gaussian is (2 pi)^(d/2), and the weights of splat, blur and slice sum to one.
+        # In units of the bandwidths, a cell has the volume (3/2)^(d/2) / sqrt(d+1).
+        # The integral of the Gaussian is (2 pi)^(d/2). The weights of splatting, blurring and slicing sum to one.
         gain = (4 * np.pi / 3) ** (d / 2) * np.sqrt(d + 1)
         if normalization is None:
             return self.dtype.type(np.sqrt(gain))
@@ -275,7 +277,7 @@ def _choose_digits(features: np.ndarray) -> tuple:
     """Return the scales of the features, and the offset and stride of each digit in the keys of vertices."""
     d = features.shape[1]
     i = np.arange(1, d + 1)
-    # The variance of the blur is (d+1)^2 / 2; the variance of splat and slice together is (d+1)^2 / 6.
+    # The variance of the blur is (d+1)^2 / 2. The variance of splatting and slicing together is (d+1)^2 / 6.
     scale = np.sqrt(2 / 3) * (d + 1) / np.sqrt(i * (i + 1))
     embedding = np.vstack([np.ones(d), np.triu(np.ones((d, d)), k=1) - np.diag(i)])[:d] * scale / (d + 1)
     sizes, low = _compute_digit_ranges(_find_bounding_box(features), embedding)
@@ -283,17 +285,18 @@ def _choose_digits(features: np.ndarray) -> tuple:
         sizes, low = _compute_digit_ranges(features, embedding)
     if not _compute_log2_cells(sizes) < 63 or np.abs(low).max() > 2**52:
         raise ValueError(
-            f"The lattice has 2**{_compute_log2_cells(sizes):.0f} cells, more than 2**63: the ranges of the {d} "
-            "features are too large for their bandwidths; use larger bandwidths."
+            f"The lattice has 2**{_compute_log2_cells(sizes):.0f} cells, more than the maximum of 2**63, because the"
+            f" ranges of the {d} features are too large for their bandwidths: use larger bandwidths."
         )
     stride = np.concatenate([[1], np.cumprod(sizes[:-1].astype(np.int64), dtype=np.int64)]) * (d + 1)
     return scale, low.astype(np.int64), stride
 
 
 def _find_bounding_box(features: np.ndarray) -> np.ndarray:
-    """Return the corners of the bounding box of the points at which a coordinate in the hyperplane is extreme."""
+    """Return the corners of the points' bounding box at which a coordinate in the hyperplane is extreme."""
     low, high = (_reduce_columns(features, *each) for each in ((np.minimum, np.inf), (np.maximum, -np.inf)))
-    # A coordinate decreases in one feature, increases in all later features, and is independent of earlier features.
+    # A coordinate decreases in one feature and increases in all later features, and does not depend on earlier
+    # features.
     turned = np.eye(len(low), dtype=bool)
     return np.vstack([low, high, np.where(turned, high, low), np.where(turned, low, high)])
 
@@ -311,7 +314,8 @@ def _compute_digit_ranges(points: np.ndarray, embedding: np.ndarray) -> tuple:
     with np.errstate(over="ignore", invalid="ignore"):
         blocks = np.array_split(points, -(-len(points) // 65536))
         ends = [(at.min(axis=0), at.max(axis=0)) for at in (block @ embedding.T for block in blocks)]
-    # The margin of 3 cells is one each for rounding, the projection to the hyperplane, and the neighbours.
+    # The margin of 3 cells consists of one cell each for rounding, for the projection to the hyperplane, and for
+    # neighbours.
     low = np.floor(np.min([least for least, _ in ends], axis=0)) - 3
     high = np.ceil(np.max([most for _, most in ends], axis=0)) + 3
     return high - low + 1, low

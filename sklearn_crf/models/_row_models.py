@@ -32,16 +32,16 @@ def _find_ordered_offsets(graph):
 
 
 def split_row_ranges(graph, n_nodes):
-    """Split the rows of a lattice into ranges (start, stop) of about ``n_nodes`` nodes, at least one row each."""
+    """Split the rows of a lattice into ranges (start, stop) of about ``n_nodes`` nodes, each with at least one row."""
     length = graph.shape[0]
     height = max(1, n_nodes * length // graph.n_nodes)
     return [(start, min(start + height, length)) for start in range(0, length, height)]
 
 
 class RowModels:
-    """Model on a lattice that is built for a few rows at a time, so that the whole model need not be in memory."""
+    """Model on a lattice, of which only a few rows are built and in memory at a time."""
 
-    # between: callable(low, high) -> PairwiseModel of the rows low to high - 1, with the edges between these rows
+    # between: callable(low, high) -> PairwiseModel of the rows low to high - 1, with all edges between these rows
 
     def __init__(self, graph, between):
         self.graph, self.length, self.between = graph, graph.shape[0], between
@@ -49,7 +49,7 @@ class RowModels:
         self.reach = int(graph.offsets[:, 0].max())
 
     def around(self, start, stop):
-        """Return the model of a range of rows and of all rows that their edges reach, and the extended range."""
+        """Return the model of a range of rows extended by all rows that edges from it reach, and the extended range."""
         low, high = max(start - self.reach, 0), min(stop + self.reach, self.length)
         return self.between(low, high), low, high
 
@@ -58,7 +58,7 @@ class RowModels:
         return slice(low * self.width, high * self.width)
 
     def find_rows_around(self, rows):
-        """Return disjoint ranges that contain the given rows and all rows that their edges reach."""
+        """Return disjoint ranges that contain the given rows and all rows that edges from these rows reach."""
         ranges: list[tuple[int, int]] = []
         for row in rows.tolist():
             low, high = max(row - self.reach, 0), min(row + self.reach + 1, self.length)
@@ -82,7 +82,7 @@ def stored_rows(model):
     def between(low, high):
         if high - low not in graphs:
             graphs[high - low] = build_trusted_graph((high - low) * rows.width, None, (high - low, *sides), offsets)
-        # If an offset spans more rows than this range has, no edges of this offset are in the range.
+        # If an offset spans more rows than this range has, the range contains no edges of this offset.
         edges = [
             slice(start + low * count, start + max(high - step, low) * count)
             for start, count, step in zip(first, per_row, offsets[:, 0], strict=True)

@@ -25,7 +25,7 @@ from sklearn_crf.models._pairwise import (
 
 
 class SegmentStatistics(NamedTuple):
-    """Derivatives of a scalar by the scores of a :class:`SegmentModel`."""
+    """Derivatives of a scalar with respect to the scores of a :class:`SegmentModel`."""
 
     unary: np.ndarray  # (N, K)
     tables: np.ndarray  # (T, R, K, K), float64
@@ -66,14 +66,14 @@ def find_label_runs(labels: np.ndarray, ptr: np.ndarray) -> Runs:
 
 
 def mark_short_runs(runs: Runs, ptr: np.ndarray, min_duration: int) -> np.ndarray:
-    """Return a mask (n_runs,) of the runs shorter than ``min_duration`` that do not touch an end of their chain."""
+    """Return a mask (n_runs,) of the runs shorter than ``min_duration`` that touch no end of their chain."""
     is_inside = (runs.first > ptr[runs.chain]) & (runs.first + runs.length < ptr[runs.chain + 1])
     return is_inside & (runs.length < min_duration)
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentModel(ChecksPickles):
-    r"""Scores of the labelings of chains by nodes, edges and the durations of runs (semi-Markov model).
+    r"""Model that scores labelings of chains by nodes, edges and the durations of runs (semi-Markov model).
 
     .. math::
         \mathrm{score}(y) = \mathrm{score}_{\mathrm{pairwise}}(y)
@@ -99,7 +99,7 @@ class SegmentModel(ChecksPickles):
 
     def __post_init__(self) -> None:
         if self.graph.chain_ptr is None and self.n_nodes:
-            raise ValueError("segments need chains, in which every edge joins a node to the next, in order.")
+            raise ValueError("segments need chains, in which each edge joins a node to the next node, in order.")
         durations = as_scores(self.durations, "durations", self.dtype)
         durations = durations[np.newaxis] if durations.ndim == 2 else durations
         if durations.ndim != 3 or durations.shape[1] != self.n_columns or 0 in durations.shape:
@@ -165,11 +165,11 @@ class SegmentModel(ChecksPickles):
         return self.pairwise.dtype
 
     def locate_duration_cells(self, runs: Runs) -> tuple[np.ndarray, np.ndarray]:
-        """Return the state of each run, and the column of its duration in the table of durations."""
+        """Return the state of each run, and the column of the run's duration in the table of durations."""
         return runs.label, np.minimum(runs.length, self.durations.shape[2]) - 1
 
     def locate_spans(self, runs: Runs) -> tuple[np.ndarray, ...]:
-        """Return the indices in ``spans`` of the runs that have a score there."""
+        """Return the indices in ``spans`` of the runs that have a score in ``spans``."""
         scored = runs.length <= self.spans.shape[1]
         return runs.first[scored], runs.length[scored] - 1, runs.label[scored]
 
@@ -231,7 +231,7 @@ def _compute_labeling_statistics(model: SegmentModel, labels: ArrayLike) -> Segm
 
 @subtract_labeling.register
 def _subtract_labeling(model: SegmentModel, statistics: SegmentStatistics, labels: ArrayLike) -> SegmentStatistics:
-    # Few cells change, so this is several times as fast as arrays of the statistics of the labeling.
+    # Few cells change, so this is several times as fast as building arrays of the statistics of the labeling.
     own = statistics._replace(unary=statistics.unary.copy())
     return _add_labeling(model, own, check_labels(model, labels), -1)
 
@@ -239,7 +239,7 @@ def _subtract_labeling(model: SegmentModel, statistics: SegmentStatistics, label
 def _add_labeling(
     model: SegmentModel, statistics: SegmentStatistics, labels: np.ndarray, sign: int
 ) -> SegmentStatistics:
-    """Add the statistics of a labeling, times a sign, to the arrays of ``statistics``."""
+    """Add the statistics of a labeling, multiplied by a sign, to the arrays of ``statistics``."""
     runs, nodes = find_label_runs(labels, model.chain_ptr), np.arange(len(labels))
     n_durations = model.durations.shape[2]
     statistics.unary[nodes, labels] += sign
