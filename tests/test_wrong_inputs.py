@@ -91,7 +91,7 @@ WRONG = {
         r"one example if lattice_ndim=2: add a leading axis, X\[np.newaxis\]",
     ),
     "one sequence of labels for one image": (lambda: fit(np.zeros((3, 5, 1)), np.zeros(15)), "add a leading axis"),
-    "grey images without features": (lambda: fit([np.zeros((4, 5))], [MASK]), r"add one: x\[..., np.newaxis\]"),
+    "grey images without features": (lambda: fit([np.zeros((4, 5))], [MASK]), r"add it: x\[..., np.newaxis\]"),
     "examples of different widths": (lambda: fit([np.ones((2, 3)), np.ones((2, 4))], TAGS), r"X\[1\] has 4 features"),
     "chains and images mixed": (lambda: fit([np.ones((2, 3)), np.ones((2, 2, 3))], TAGS), "has 3 axes, but X"),
     "arrays and Examples mixed": (
@@ -118,7 +118,7 @@ WRONG = {
     ),
     "features and edges in a tuple": (
         lambda: fit([(x, [[0, 1]]) for x in CHAINS], TAGS),
-        r"X\[0\] is a tuple of features and edges: make an example of them, Example\(",
+        r"X\[0\] is a tuple of features and edges: convert it to an example, Example\(",
     ),
     "one graph as a tuple": (
         lambda: fit((ROWS, np.array([[0, 1]])), [0, 1, 0, 1]),
@@ -182,7 +182,7 @@ WRONG = {
     ),
     "numbers for strings": (
         lambda: fitted().score(CHAINS, [[0, 1, 2], [1, 1]]),
-        r"y\[0\] holds numbers, such as 0, but the classes are strings, such as 'D': make both of one type",
+        r"y\[0\] holds numbers, such as 0, but the classes are strings, such as 'D': convert both to the same type",
     ),
     "-1 without missing_label": (
         lambda: fit(CHAINS, [[0, 1, -1], [1, 1]], classes=[0, 1]),
@@ -259,7 +259,7 @@ WRONG = {
     ),
     "frames with other columns": (
         lambda: fit([frame({"a": [1.0, 2]}), frame({"b": [1.0, 2]})], [[0, 1], [1, 0]]),
-        r"X\[1\] must have the columns \['a'\]: it lacks \['a'\]",
+        r"X\[1\] must have the columns \['a'\], but it lacks \['a'\]",
     ),
     "words in a column of a chain": (
         lambda: fit([frame({"word": ["old", "boats"]})], [["A", "N"]]),

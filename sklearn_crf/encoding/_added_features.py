@@ -15,16 +15,17 @@ from sklearn_crf.encoding._examples import replace_fields
 
 @dataclass(frozen=True, eq=False)
 class MeanFilling:
-    """Values of missing features, and the features that have an indicator because training data lacked them."""
+    """Means that replace missing values, and the features that have an indicator because of gaps in training data."""
 
     values: np.ndarray  # (n_features,)
     marked: np.ndarray  # (n_marked,) ascending
 
     @classmethod
     def of(cls, parts: Iterable[tuple[np.ndarray, np.ndarray]], n_features: int, name: str) -> "MeanFilling":
-        """Return the weighted means of the known values as filling."""
-        # parts: pairs of features, (n, n_features), and weights, (n,); name: what the features are called in errors
-        sums = np.zeros((3, n_features))  # values, weights and gaps
+        """Return a filling with the weighted means of the known values."""
+        # parts: pairs of features, (n, n_features), and weights of their rows, (n,); name: name of the features in
+        # errors
+        sums = np.zeros((3, n_features))  # weighted sums of values, sums of weights, and numbers of gaps
         for features, own in parts:
             gaps = np.isnan(features)
             known = np.where(gaps, 0.0, features)
@@ -38,7 +39,9 @@ class MeanFilling:
         """Return the features with missing values replaced, followed by an indicator of each marked feature."""
         # features: (..., n_features)
         if not isinstance(features, np.ndarray):
-            raise ValueError(f"{name} has sparse features, but missing features need arrays: use {name}.toarray().")
+            raise ValueError(
+                f"{name} has sparse features, but missing values are only supported in arrays: use {name}.toarray()."
+            )
         gaps = np.isnan(features)
         lacking = np.flatnonzero(gaps.reshape(-1, gaps.shape[-1]).any(axis=0))
         new = np.setdiff1d(lacking, self.marked)
@@ -48,7 +51,7 @@ class MeanFilling:
         return np.concatenate([filled, gaps[..., self.marked].astype(features.dtype)], axis=-1)
 
 
-# Fitted attributes of nodes, then of edges
+# Names of the fitted attributes of the filling of nodes, and of the filling of edges
 _ATTRIBUTES = ("fill_values_", "indicator_features_"), ("edge_fill_values_", "edge_indicator_features_")
 
 
@@ -68,7 +71,7 @@ class Filling:
 
     @classmethod
     def of(cls, encoded: Encoded, weight: np.ndarray | None) -> "Filling":
-        """Return the filling by the weighted means of the training data."""
+        """Return a filling with the weighted means of the training data."""
         # weight: (n_examples,), or None if all are one
         weight = np.ones(encoded.n_examples) if weight is None else weight
         edges = list(_iterate_edge_features(encoded, weight))
@@ -101,13 +104,13 @@ class Filling:
             found["edge_features"] = self.edges.fill(x.edge_features, f"X[{i}].edge_features")
         elif self.edges is not None and len(self.edges.marked) and x.graph.n_edges:
             raise ValueError(
-                f"X[{i}] has no edge_features, which fit was given with missing values: pass them, or NaN."
+                f"X[{i}] has no edge_features, but edge_features had missing values in fit: pass edge_features or NaN."
             )
         return replace_fields(x, **found)
 
 
 def attributes_of_filling(filling: Filling | None) -> dict[str, np.ndarray | None]:
-    """Return the fitted attributes that hold a filling, which are None if no feature was missing."""
+    """Return a dict of the fitted attributes that hold a filling; its values are None if no feature was missing."""
     parts = (None, None) if filling is None else (filling.nodes, filling.edges)
     return {
         name: value
@@ -117,9 +120,9 @@ def attributes_of_filling(filling: Filling | None) -> dict[str, np.ndarray | Non
 
 
 def _iterate_features(encoded: Encoded, weight: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield arrays of node features, (n, n_features), and the weights of their nodes, (n,)."""
+    """For each array of node features, yield the array, (n, n_features), and the weights of its rows, (n,)."""
     if encoded.is_sparse:
-        raise ValueError("X has sparse node features, with which no feature may be missing: use toarray().")
+        raise ValueError("X has sparse node features, with which missing values are not supported: use toarray().")
     if encoded.layout == "nodes":
         yield encoded.array, weight
         return
@@ -130,7 +133,7 @@ def _iterate_features(encoded: Encoded, weight: np.ndarray) -> Iterator[tuple[np
 
 
 def _iterate_edge_features(encoded: Encoded, weight: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield given arrays of edge features, (n, n_edge_features), and the weights of their edges, (n,)."""
+    """For each given array of edge features, yield the array, (n, n_edge_features), and its row weights, (n,)."""
     for x, own in zip(encoded.items if encoded.layout == "list" else (), weight, strict=False):
         if isinstance(x.edge_features, np.ndarray):
             yield x.edge_features, np.full(len(x.edge_features), own)
@@ -189,7 +192,7 @@ def _append_columns(features, columns):
 
 
 def _append_to_chain(features):
-    """Append indicators of the first and the last node to a chain, fast, because there may be thousands of chains."""
+    """Append indicators of the first and last node to a chain's features, quickly, since there may be thousands."""
     n_nodes, n_features = features.shape
     if not sp.issparse(features):
         widened = np.zeros((n_nodes, n_features + 2), dtype=features.dtype)

@@ -17,7 +17,7 @@ cnp.import_array()
 
 
 def lengths_of_matrices(list arrays, dtype):
-    """Return the lengths and addresses of matrices, or None unless they are contiguous, of one type and one width.
+    """Return the lengths and addresses of matrices, or None unless all are contiguous, with one dtype and one width.
 
     Addresses, (n, 1), are valid as long as the arrays exist. None is also returned if a matrix is empty.
     """
@@ -55,11 +55,10 @@ def one_of_each_type(items):
 
 
 def rows_of_matrices(list matrices, dtype):
-    """Return the lengths, addresses and arrays of CSR matrices, or None unless they are of one type and one width.
+    """Return the lengths, addresses and arrays of CSR matrices, or None unless all have one dtype and one width.
 
     A row of addresses, (n, 4), holds the addresses of values, indices and pointers, and the number of values. Addresses
-    are valid as long as the arrays exist, of which there are three for each matrix. The entries of the arrays are not
-    checked.
+    are valid as long as the arrays exist. Each matrix has three arrays, whose entries are not checked.
     """
     cdef:
         Py_ssize_t i, n_columns = -1
@@ -190,7 +189,7 @@ cdef bint is_finite(const floating* values, Py_ssize_t size) noexcept nogil:
 
 
 def joined_arrays(list arrays):
-    """Return the concatenation of arrays along the first axis, or None unless they are contiguous and of one type."""
+    """Return the concatenation of arrays along the first axis, or None unless all are contiguous and have one dtype."""
     cdef:
         Py_ssize_t n = len(arrays), i
         object kind = arrays[0].dtype
@@ -212,7 +211,7 @@ def joined_arrays(list arrays):
             total += sizes[i]
         whole = np.empty((sum(map(len, arrays)), *arrays[0].shape[1:]), kind)
         if cnp.PyArray_NBYTES(whole) != <cnp.npy_intp> total:
-            raise ValueError("arrays must be of one shape but for the first axis.")
+            raise ValueError("all arrays must have the same shape, except along the first axis.")
         place = <char*> cnp.PyArray_DATA(whole)
         with nogil:
             for i in range(n):
@@ -233,9 +232,9 @@ def copy_parts(cnp.ndarray values, const int64_t[::1] ptr, object[::1] parts):
         object part
         const char* source = <const char*> cnp.PyArray_DATA(values)
     if values.ndim != 1 or not cnp.PyArray_IS_C_CONTIGUOUS(values) or kind.hasobject:
-        raise ValueError("values must be contiguous, of one axis, and no objects.")
+        raise ValueError("values must be a contiguous one-dimensional array without objects.")
     if ptr[0] < 0 or ptr[ptr.shape[0] - 1] > len(values) or parts.shape[0] != ptr.shape[0] - 1:
-        raise ValueError("ptr must lie inside of values, and have a part for each step.")
+        raise ValueError("ptr must hold indices into values, and one entry more than parts.")
     for i in range(ptr.shape[0] - 1):
         length = ptr[i + 1] - ptr[i]
         if length < 0:

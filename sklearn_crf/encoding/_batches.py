@@ -92,7 +92,7 @@ def make_object_array(parts):
 
 
 class _Limits(NamedTuple):
-    """Maximum number of nodes per batch of forests, of examples with cycles, and of examples with factors."""
+    """Maximum number of nodes per batch: of forests, of examples with cycles, and of examples with factors."""
 
     forests: int
     cyclic: int
@@ -114,7 +114,7 @@ def make_batches(
     n_jobs=1,
     is_pending=False,
 ):
-    """Join consecutive examples to batches; by default only forests are joined, up to ``max_nodes`` nodes.
+    """Join consecutive examples to batches; by default, only forests are joined, up to ``max_nodes`` nodes per batch.
 
     The composition of batches does not depend on the number of threads or on the weights of examples.
     """
@@ -138,7 +138,7 @@ class _PendingExample:
         self._encoded, self._start, self._stop = encoded, start, stop
 
     def made_by(self, make):
-        """Return a pending example of the same chains, joined by another function ``make`` when it is used."""
+        """Return a pending example of the same chains, which another function, ``make``, joins when they are used."""
         return _PendingExample(make, self._encoded, self._start, self._stop)
 
     @property
@@ -166,7 +166,7 @@ def _postpone_joining(batch, settle):
 
 
 def complete_batch(batch):
-    """Return the batch with its example joined, which happens now if the example was pending."""
+    """Return the batch with its example joined; a pending example is joined now."""
     example = batch.example
     return replace(batch, example=example.make()) if isinstance(example, _PendingExample) else batch
 
@@ -189,7 +189,7 @@ class ChainFeatures(NamedTuple):
 
 
 def chain_features(batch):
-    """Return the :class:`ChainFeatures` of a batch of chains with one type of nodes and edges; otherwise None."""
+    """Return the :class:`ChainFeatures` of a batch of chains with one node type and one edge type, otherwise None."""
     example = batch.example
     if isinstance(example, _PendingExample):
         return example.chain_features
@@ -218,11 +218,12 @@ def _list_arrays(features):
 
 
 def _finish_batch(batch, encoded, prepare, keeps_edges, n_threads):
-    """Join the examples of a batch into one and prepare it, with edge features stored if they are small enough."""
+    """Join the examples of a batch into one, store its edge features if they are small enough, and prepare it."""
     batch = complete_batch(batch)
     example = batch.example
     if isinstance(example, ComputedEdges):
-        # If edge features are not stored in general, constant features of large lattices are not stored, either.
+        # If edge features are not stored in general (``keeps_edges``), constant features are stored only for small
+        # graphs.
         is_constant = example.has_constant_edges and (
             keeps_edges or example.graph.n_edges <= _tuning.MOST_CONSTANT_EDGES
         )
@@ -348,7 +349,7 @@ def _pack_examples(examples, limits):
 def _join_examples(members, n_node_types, unions):
     """Join examples to their disjoint union.
 
-    Lists of the same graphs get the same joined graph, from the dict ``unions``.
+    Equal lists of graphs share one joined graph, which is cached in the dict ``unions``.
     """
     if len(members) == 1 and n_node_types == 1 and members[0].node_type is None and not members[0].has_factors:
         return members[0]
@@ -428,8 +429,8 @@ def _can_join(a, b, one_weight):
 
 def unite_batches(batches, as_lattice=False):
     """Join several batches into one batch."""
-    # as_lattice: whether lattices of equal shape are joined to a lattice with one more axis
-    # Minimum cuts have faster kernels for lattices.
+    # as_lattice: whether lattices of equal shape are joined to a lattice with one more axis, for which minimum cuts
+    # have faster kernels
     if len(batches) == 1:
         return batches[0]
     examples = [batch.example for batch in batches]
@@ -459,7 +460,7 @@ def unite_batches(batches, as_lattice=False):
 
 
 def _stack_lattices(graphs):
-    """Stack equal lattices to a lattice with one more axis; return it and the order of its edges, or None."""
+    """Return a lattice that stacks equal lattices along a new axis, or None if they differ; and its edge order."""
     first = graphs[0]
     if first.offsets is None or any(
         graph is not first

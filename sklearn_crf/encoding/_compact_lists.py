@@ -17,9 +17,9 @@ _KINDS = {sp.csr_matrix, sp.csr_array}
 
 
 class ChainList(Sequence):
-    """List of chains, all sparse or all dense, from which examples are made when they are read.
+    """List of chains, all sparse or all dense, which makes each example when it is read.
 
-    There may be many thousands of chains. Training and prediction read them joined, by :meth:`joined`.
+    There may be many thousands of chains. Training and prediction read several chains at once, by :meth:`joined`.
     """
 
     def __init__(self, chains, lengths, places, arrays=None):
@@ -93,7 +93,8 @@ class ChainList(Sequence):
         lengths = self.lengths[start:stop]
         key = lengths.tobytes()
         if key not in self._unions:
-            # Batches with equal lengths of chains share a graph, so that its neighbour lists are computed once.
+            # Batches with the same sequence of chain lengths share a graph, so that its neighbour lists are computed
+            # once.
             is_last = np.zeros(sum(lengths), dtype=bool)
             is_last[np.cumsum(lengths) - 1] = True
             first = np.flatnonzero(~is_last).astype(np.int32)
@@ -121,7 +122,7 @@ class ChainList(Sequence):
 
 
 class RowFields(Sequence):
-    """List of examples, one for each row of a table; all nodes of an example have the features of the row.
+    """List of examples, one for each row of a table; all nodes of an example have the features of its row.
 
     Each node of an example has separate weights. Field classifiers accept the list as X. If there are many rows, it is
     read much faster than a list of :class:`~sklearn_crf.Example`.

@@ -47,13 +47,14 @@ def register_edge_features(name: str, function: Callable[..., Any]) -> None:
     ----------
     name : str
     function : callable(x_tail, x_head) -> ndarray or CSR of shape (E, R)
-        Takes the features (E, F) of the first and of the second nodes of the edges. Row e of the result may depend on
-        row e of the arguments alone. A function of a module can be pickled, a lambda cannot.
+        Takes two arrays of shape (E, F): the features of the first node of every edge, and the features of the second
+        node. Row e of the result may only depend on row e of both arrays. A function that is defined in a module can be
+        pickled, but a lambda cannot.
 
     Raises
     ------
     ValueError
-        If the name belongs to another function already, or the function cannot be called.
+        If the name is already registered for another function, or ``function`` is not callable.
 
     Examples
     --------
@@ -96,7 +97,7 @@ class SpacedEdges:
 
     @classmethod
     def of(cls, edge_features: Any, spacing: Any, encoded: Any) -> "SpacedEdges":
-        """Return the function for a name or function and the spacing of encoded examples."""
+        """Return the edge features for a name or function and a spacing, which must fit the lattices."""
         steps = as_reals(spacing, "spacing", np.float64)
         if steps.ndim != 1 or not np.all(np.isfinite(steps) & (steps > 0)):
             raise ValueError(f"spacing must be positive numbers, one for each axis of the lattice, got {spacing!r}.")
@@ -137,25 +138,26 @@ def _call_on_inputs(function, n_added, x_tail, x_head, *distance):
 
 
 def leave_out_added(function: Callable, n_added: int) -> Callable:
-    """Wrap a function that computes edge features, so that it does not get the last features, which are not in X."""
+    """Wrap a function that computes edge features, to hide the last ``n_added`` node features, which are not in X."""
     return function if function is constant or not n_added else partial(_call_on_inputs, function, n_added)
 
 
 def get_function_of_inputs(function: Callable) -> Callable:
-    """Return the function of the features of X that :func:`leave_out_added` wrapped."""
+    """Return the function that :func:`leave_out_added` wrapped, or the given function if it is not wrapped."""
     while isinstance(function, partial) and function.func is _call_on_inputs:
         function = function.args[0]
     return function
 
 
 def scale_edge_features(features, edge_type, scale):
-    """Divide the features of each edge by the scales of its type, (n_edge_types, R), in the precision of features."""
+    """Divide the features of each edge by the scales of its type, in the precision of the features."""
+    # features: (E, R); edge_type: (E,) or None; scale: (n_edge_types, R)
     return features / scale.astype(features.dtype)[0 if edge_type is None else edge_type]
 
 
 def sum_weighted_edges(features, edge_type, weights):
-    """Return the sum of each edge's features, multiplied by the weights of its type, (n_edge_types, R)."""
-    # returns: (E,), in the precision of the features
+    """Return, for each edge, the sum of its features times the weights of its type."""
+    # features: (E, R); weights: (n_edge_types, R); returns: (E,), in the precision of the features
     sums = features @ weights.T.astype(features.dtype)
     if edge_type is None or len(weights) == 1:
         return sums[:, 0]
@@ -183,7 +185,7 @@ def compute_edge_features(function, node_features, edges, graph=None):
         return np.ones((len(edges), 1), dtype=node_features.dtype)
     if isinstance(node_features, OperatorFeatures):
         raise ValueError(
-            "features of edges cannot be computed from node_features that are a linear operator, which has no entries: "
+            "edge features cannot be computed from a linear operator as node_features, which has no entries: "
             "use edge_features='constant', or pass edge_features with each Example."
         )
     if function is difference and isinstance(node_features, np.ndarray) and node_features.flags.c_contiguous:

@@ -48,7 +48,7 @@ class Encoded:
     shapes: Any = None
     feature_names: np.ndarray | None = None
     has_boundaries: bool = False  # whether the last two features mark the first and last nodes of sequences
-    n_indicators: int = 0  # number of features before these that mark missing values
+    n_indicators: int = 0  # number of features, before the indicators of first and last nodes, that mark missing values
     filling: Any = None  # Filling of missing values, or None
     has_nan: bool = False  # whether features are missing and not yet filled
 
@@ -59,7 +59,7 @@ class Encoded:
 
     @cached_property
     def representatives(self):
-        """Examples that suffice to read the properties of a list: all, or the first of a ChainList; otherwise empty."""
+        """Examples that determine the properties of X: all of a list, the first of a ChainList, otherwise none."""
         if self.items is None:
             return []
         return self.items[:1] if isinstance(self.items, ChainList) else self.items
@@ -114,7 +114,7 @@ class Encoded:
 
     @cached_property
     def n_edge_features(self):
-        """Dimension R of the features of an edge, even if no example has edges; 0 for an array of rows."""
+        """Dimension R of the features of each edge, even if no example has edges; 0 for an array of rows."""
         return 0 if self.layout == "nodes" else self._some_edge_features.shape[1]
 
     @property
@@ -151,17 +151,17 @@ class Encoded:
         return self.shapes[i] if self.layout == "list" else self.array.shape[1:-1]
 
     def features_of(self, start, stop):
-        """Return the concatenated node features of examples ``start`` to ``stop`` of an ``"array"``."""
+        """Return the concatenated node features of examples ``start`` to ``stop``, for the layout ``"array"``."""
         # returns: (n_nodes, n_features), or SharedRows
         return self.array[start:stop].reshape(-1, self.n_features)
 
     def n_together(self, max_nodes):
-        """Return the number of examples of an ``"array"`` per batch of at most ``max_nodes`` nodes."""
+        """Return the number of examples per batch of at most ``max_nodes`` nodes, for the layout ``"array"``."""
         return max(1, max_nodes // self.graph.n_nodes)
 
     @property
     def copied_graph(self) -> Graph | None:
-        """Graph that all examples share, with equal tables, or None if there is none."""
+        """Graph that all examples share if their tables are also equal, otherwise None."""
         return None
 
     def replace_edge_features(self, name):
@@ -171,7 +171,7 @@ class Encoded:
 
 
 class _EncodedRowFields(Encoded):
-    """Encoded :class:`RowFields`, whose examples share a graph, and whose nodes share a row within each example."""
+    """Encoded :class:`RowFields`: all examples share a graph, and all nodes of an example share a row."""
 
     def features_of(self, start, stop):
         return SharedRows(self.array[start:stop, 0], self.graph.n_nodes)
@@ -190,7 +190,7 @@ class _EncodedRowFields(Encoded):
 
 
 def n_inputs(encoded):
-    """Return the number of features of X, without features that mark missing values, and first and last nodes."""
+    """Return the number of features of X, without the indicators of missing values and of first and last nodes."""
     # encoded: Encoded or Outline
     return encoded.n_features - encoded.n_added
 

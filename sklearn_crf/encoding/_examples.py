@@ -51,7 +51,7 @@ class Example:
         Each undirected edge once, in any form that :class:`Graph` accepts. The order of the two nodes only matters if
         tables are not symmetric.
     edge_features : array-like or sparse matrix of shape (E, R), optional
-        Features of each edge. None uses the estimator's ``edge_features``.
+        Features of each edge. If None, the estimator computes them according to its parameter ``edge_features``.
     node_type : array-like of shape (N,) of int, optional
         Type of each node. Each type has its own weights.
     edge_type : array-like of shape (E,) of int, optional
@@ -62,7 +62,8 @@ class Example:
     factors : dict of str to array-like of shape (n_factors, arity) of int, optional
         Factors of any number of nodes, by the name of their type. A row lists the nodes of a factor, in an order that
         has the same meaning for all factors of the type. Each type has its own weights, which all its factors share in
-        all examples. If factors have features, the value is a pair: the nodes, and an array of shape (n_factors, R).
+        all examples. If factors have features, the value is a pair: the nodes, and the features of shape (n_factors,
+        R).
     fixed_factors : list of (scope, table), optional
         Factors with given scores that are not learned, in the form that
         :meth:`~sklearn_crf.models.FactorGraph.from_factors` accepts, such as the hard constraint
@@ -72,7 +73,8 @@ class Example:
     Raises
     ------
     ValueError
-        If shapes do not fit, an edge or factor leaves the graph, or a factor has a node twice.
+        If shapes do not match, an edge or factor contains a node that does not exist, or a factor contains a node
+        twice.
 
     Examples
     --------
@@ -88,7 +90,7 @@ class Example:
     array([1, 1, 0])
     """
 
-    #: Features of runs of nodes, a named tuple of arrays that potentials of segments define, or None
+    #: Features of runs of nodes: a named tuple of arrays, defined by the potentials of segments; or None
     run_features: Any = None
     #: Whether edge features are stored in memory, not computed whenever they are read
     stores_edges = True
@@ -148,7 +150,7 @@ class Example:
     def _with(self, **fields):
         """Return a copy with some fields replaced, without checks."""
         example = object.__new__(type(self))
-        # Do not use copy.copy, which is several times as slow: there may be many thousands of copies.
+        # Do not use copy.copy, which is several times slower than this update: there may be many thousands of copies.
         example.__dict__.update(self.__dict__)
         for name, value in fields.items():
             setattr(example, name, value)
@@ -327,7 +329,7 @@ def copy_with_scaled_edges(example, scale):
 
 
 def sum_edges_of_example(example, weights):
-    """Return the sum of each edge's features, multiplied by the weights of its type, (n_edge_types, R)."""
+    """Return, for each edge, the sum of its features times the weights of its type, (n_edge_types, R)."""
     if isinstance(example, ComputedEdges) and example._function is difference and example._scale is None:
         return weighted_differences(example._source, example.graph.edges, example.edge_type, weights)
     return sum_weighted_edges(example.edge_features, example.edge_type, weights)
@@ -378,7 +380,7 @@ def _as_integers(values, length, name, lowest):
 
 def _as_factors(value, name, n_nodes):
     if not isinstance(name, str):
-        raise ValueError(f"The keys of factors, names of factor types, must be strings, got {name!r}.")
+        raise ValueError(f"The keys of factors are names of factor types and must be strings, got {name!r}.")
     scope, features = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
     what = f"factors[{name!r}]"
     scope = as_integers(scope, what)
@@ -473,8 +475,8 @@ class Batch:
     """Disjoint union of examples on which inference runs together, with the nodes of each example.
 
     A batch may hold many forests: exact inference treats them separately anyway, and one kernel call costs less than
-    hundreds of calls. An example with cycles or factors has its own batch, so that its result does not depend on other
-    examples, unless larger batches are requested.
+    hundreds of calls. Unless larger batches are requested, an example with cycles or factors has its own batch, so that
+    its result does not depend on other examples.
     """
 
     example: Example
@@ -513,7 +515,7 @@ class Batch:
 
     @contextmanager
     def named_in_errors(self):
-        """Add the index of the example in X to a ValueError that is raised within the context."""
+        """Add the index of the example in X to any ValueError that is raised inside the ``with`` block."""
         try:
             yield
         except ValueError as error:

@@ -69,7 +69,7 @@ def _encode_together(y, encoded, missing_label, classes, name, allow_unknown):
 
 
 def _join_labels(y, encoded):
-    """Return all labels concatenated, and their number in each example; None for mixed types or wrong shapes."""
+    """Return all labels concatenated and the number in each example, or None for mixed types or wrong shapes."""
     shapes, parts = _split_shapes_and_labels(y)
     kinds = {"U" if part.dtype.kind == "U" else part.dtype.str for part in parts}
     if len(kinds) != 1 or parts[0].dtype.kind not in "iubU" or len(shapes) != encoded.n_examples:
@@ -82,7 +82,7 @@ def _join_labels(y, encoded):
 
 
 def _split_shapes_and_labels(y):
-    """Return the shape of the labels of each example, and flat arrays of labels; empty lists for mixed containers."""
+    """Return the label shape of each example and a list of flat label arrays, or two empty lists if types are mixed."""
     if isinstance(y, np.ndarray) and y.ndim and y.dtype != object:
         return [y.shape[1:]] * len(y), [y.reshape(-1)]
     has_parts = isinstance(y, list | tuple) or (isinstance(y, np.ndarray) and y.ndim)
@@ -104,7 +104,7 @@ def collect_distinct_labels(y, encoded, *, missing_label=None):
 
 
 def convert_to_label_array(labels):
-    """Convert labels to an array, or to an object array with None if labels are masked, or missing in pandas."""
+    """Convert labels to an array: an object array with None if labels are masked, or missing in a pandas object."""
     labels = _replace_masks(labels)
     if isinstance(labels, list | tuple):
         return _read_list(labels)
@@ -185,7 +185,7 @@ def require_one_label_each(y, use):
         rows = [row.tolist() if isinstance(row, np.ndarray) else row for row in y]
         lists = [row for row in rows if isinstance(row, list | tuple)]
         lengths = {len(row) for row in lists}
-        # Lists of one length are a table, except an object array of lists and lists of several names.
+        # Lists of equal length form a table, unless ``y`` is an array of lists, or a list begins with a string.
         are_apart = isinstance(y, np.ndarray) or any(isinstance(row[0], str) for row in lists if row)
         is_table = len(lists) == len(rows) and len(lengths) == 1 and (lengths == {1} or not are_apart)
         are_sets = are_sets or (bool(lists) and not is_table)
@@ -222,7 +222,7 @@ def count_examples(values, name):
 
 
 def _read_list(labels):
-    """Convert nested lists of labels to an array; to an object array if NumPy would turn numbers into strings."""
+    """Convert nested lists of labels to an array, of type object if NumPy would otherwise turn numbers into strings."""
     try:
         array = np.asarray(labels)
     except ValueError:  # inner lists differ in length, so only the outer list becomes an array
@@ -236,8 +236,8 @@ def _hint_features(part, encoded, i):
         return ""
     if width == 1:
         return " Labels have no axis of features: pass y[..., 0]."
-    images = f"lattices of shape {part.shape} whose features lack an axis (add one: x[..., np.newaxis])"
-    others = f"lattices of shape {lattice} with {width} features (then y has no axis of features)"
+    images = f"lattices of shape {part.shape} without a feature axis (add it: x[..., np.newaxis])"
+    others = f"lattices of shape {lattice} with {width} features (then remove the last axis of y)"
     return f" Equal shapes of X and y are ambiguous: {images}, or {others}."
 
 
@@ -270,7 +270,7 @@ def mask_missing_nodes(labels, missing_label):
 
 
 def split_labels(flat, missing_label, name):
-    """Return the labels that are not missing, and a mask of their positions, or None if no label is missing."""
+    """Return the labels that are not missing, and a mask of their positions, which is None if no label is missing."""
     missing = mask_missing_nodes(flat, missing_label)
     if name.startswith("evidence") and flat.dtype.kind == "f":
         # NaN marks a missing label, as does missing_label.
@@ -340,7 +340,7 @@ def require_same_kind(labels, others, name, other_name):
         kinds = ("strings", "numbers") if are_strings else ("numbers", "strings")
         raise ValueError(
             f"{name} holds {kinds[0]}, such as {labels.flat[0].item()!r}, but {other_name} are {kinds[1]}, such as "
-            f"{others.flat[0].item()!r}: make both of one type."
+            f"{others.flat[0].item()!r}: convert both to the same type."
         )
 
 

@@ -264,7 +264,7 @@ def _find_common_dtype(arrays, dtype):
 
 @np.errstate(invalid="ignore", over="ignore")
 def _require_finite_examples(X, allow_nan):
-    """Raise ValueError if node or edge features are not finite; return whether allowed NaN was found.
+    """Raise ValueError if features contain infinity, or NaN that is not allowed; return whether they contain NaN.
 
     Short examples are checked together, which is faster.
     """
@@ -294,7 +294,7 @@ def _are_short_and_finite(arrays):
 
 
 def _require_finite(x, name, parts=None, allow_nan=False):
-    """Raise ValueError if x is not finite; return whether allowed NaN was found.
+    """Raise ValueError if x contains infinity, or NaN that is not allowed; return whether it contains NaN.
 
     The message names the first of ``parts``, a list of pairs (index, part), that is not finite.
     """

@@ -63,7 +63,7 @@ def align_frames(X, expected=None):
 
 
 def order_frames(X, expected=None):
-    """Reorder the columns of data frames to one order; return the frames and the names of the columns."""
+    """Reorder the columns of all data frames to the same order; return the frames and the names of the columns."""
     # returns: frames, or None if X is not a list of frames; and names as in align_frames
     # Check only one item of each type, because there may be many items, and each check takes a microsecond.
     if not is_listed(X) or not len(X) or not any(hasattr(x, "columns") for x in one_of_each_type(X).values()):
@@ -87,7 +87,7 @@ def _in_order(frame, names, i):
     if set(found) != set(names):
         missing = [name for name in names if name not in found]
         unknown = [name for name in found if name not in names]
-        raise ValueError(f"X[{i}] must have the columns {names}: it lacks {missing}, and {unknown} are not among them.")
+        raise ValueError(f"X[{i}] must have the columns {names}, but it lacks {missing} and has {unknown}.")
     return frame if found == names else frame[names]
 
 
@@ -95,7 +95,7 @@ def _numbers_of(frame, i):
     values = np.asarray(frame)
     if values.dtype.kind in "biuf":
         return values
-    _require_numeric_columns(frame, f"X[{i}]", "SequenceVectorizer makes features of dicts of words.")
+    _require_numeric_columns(frame, f"X[{i}]", "SequenceVectorizer converts dicts of words to features.")
     return with_nan(values)
 
 
@@ -129,7 +129,7 @@ def _read_sequence(X, lattice_ndim):
         return X
     if isinstance(X[0], list | tuple) and 1 < len(X[0]) < 5 and _are_features_and_edges(*X[0][:2]):
         raise ValueError(
-            f"X[0] is a {type(X[0]).__name__} of features and edges: make an example of them, "
+            f"X[0] is a {type(X[0]).__name__} of features and edges: convert it to an example, "
             "Example(node_features, edges)."
         )
     if lattice_ndim and all(isinstance(x, list | tuple | np.ndarray) and not len(x) for x in X):
@@ -210,7 +210,7 @@ def _read_list(X, lattice_ndim):
 def describe_empty_example(i, shape):
     """Build the error message for an example without nodes or features."""
     return (
-        f"X[{i}] of shape {tuple(shape)} is empty: every example of fit needs a node and a feature, so leave it out "
+        f"X[{i}] of shape {tuple(shape)} is empty: fit needs a node and a feature in every example: leave it out "
         "together with its labels."
     )
 
@@ -242,7 +242,7 @@ def _require_axes(shape, lattice_ndim):
 
 def validate_rows(estimator, X, **options):
     """Validate rows as scikit-learn does, but check for finite numbers in several threads."""
-    # estimator: estimator that is passed to validate_data, which by default sets attributes of it
+    # estimator: passed to validate_data, which by default sets its attributes
     n_threads = count_threads(getattr(estimator, "n_jobs", 1))
     if type(X) is not np.ndarray or X.dtype.kind != "f" or X.nbytes < _tuning.FEW_BYTES or n_threads == 1:
         return validate_data(estimator, X, **options)

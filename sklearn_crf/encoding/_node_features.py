@@ -9,7 +9,7 @@ from sklearn_crf._numbers import gram, sum_columns
 
 
 class OperatorFeatures:
-    r"""Node features given as a linear operator A, of which only products are used, for scores and for gradients.
+    r"""Node features given as a linear operator A; only its products are used, to compute scores and gradients.
 
     .. math:: u = A w, \qquad g = A^\top s
     """
@@ -178,8 +178,8 @@ class SharedRows:
         return np.ascontiguousarray(products).reshape(-1, n_columns)
 
     def gradient(self, columns):
-        """Return the derivatives by the weights and intercepts of each type, given the derivatives by scores."""
-        # columns: (n_nodes, n_columns), derivatives by scores
+        """Convert the gradient with respect to scores to the gradient of the weights and intercepts of each type."""
+        # columns: (n_nodes, n_columns), gradient with respect to scores
         # returns: coef, (n_sharing, n_columns, n_features) float64; intercept, (n_sharing, n_columns) float64
         shape = self.n_sharing, columns.shape[1]
         of_rows = columns.reshape(len(self.rows), -1)

@@ -8,7 +8,7 @@
 # Computing the edge features of one of these images takes 20 ms, which is little compared with inference.
 MOST_KEPT = 2**26
 
-# Maximum number of nodes of a batch with sparse edge features, with which every edge has its own table.
+# Maximum number of nodes of a batch with sparse edge features, where every edge has its own table.
 # Two joined chains of 64 nodes with 44 states may have 190 tables, which take 3 MB.
 # Several arrays of this size are in memory for every batch in progress.
 MOST_NODES_OF_TABLES = 128
@@ -30,10 +30,10 @@ FEW_FEATURES = 16
 # The batches are up to MOST_TIMES times as large if at least N_BATCHES batches remain for threads to share.
 LEAST_TIMES, MOST_TIMES, N_BATCHES = 4, 16, 8
 
-# Number of examples that are checked together for NaN and infinity, and maximum number of values copied for a check.
+# Number of examples that are checked together for NaN and infinity; maximum number of values copied for such a check.
 EXAMPLES_TOGETHER, NUMBERS_TOGETHER = 256, 2**18
 
-# Minimum size in bytes of tables that are checked by several threads, and number of parts of a table.
+# Minimum size in bytes of tables that several threads check; number of parts into which such a table is divided.
 # The check of a smaller table ends before a second thread starts.
 FEW_BYTES, PARTS_OF_A_TABLE = 2**23, 64
 

@@ -15,7 +15,7 @@ class ExtendedPotentials:
         self.n_coef = pairwise.n_coef + int(n_more)
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the potentials of nodes and edges, if these potentials do not have their own."""
+        """Look up an attribute that this object lacks in the potentials of nodes and edges."""
         if name.startswith("__") or name == "pairwise":
             # Copies and pickles ask for special methods before they have any attribute.
             raise AttributeError(name)
@@ -58,7 +58,7 @@ class ExtendedPotentials:
         return np.concatenate((of_pairwise, np.arange(n_pairwise, self.n_coef)))
 
     def pullback(self, example: Any, statistics: Any) -> np.ndarray:
-        """Return the derivatives by the weights, given the derivatives by the scores of the model."""
+        """Convert the gradient with respect to the scores of the model to the gradient with respect to the weights."""
         # returns: (n_coef,), float64
         gradient = np.zeros(self.n_coef)
         parts = self.unpack(gradient)

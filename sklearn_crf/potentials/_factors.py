@@ -30,7 +30,7 @@ class FactorType:
 
     @cached_property
     def cells(self):
-        """Cells of the listed joint states in the table of all joint states, ascending."""
+        """Ascending indices of the listed joint states in the table of all joint states."""
         return numbers_of_states(self.states, self.n_states)
 
     def weights_of(self, former, coef):
@@ -41,7 +41,7 @@ class FactorType:
         if former.n_features != self.n_features or not np.array_equal(former.n_states, self.n_states):
             raise ValueError(
                 f"factors of type {self.name!r} have nodes of {self.n_states.tolist()} states and {self.n_features} "
-                f"features, but in the former fit {former.n_states.tolist()} states and {former.n_features} features."
+                f"features, but {former.n_states.tolist()} states and {former.n_features} features in the previous fit."
             )
         place = np.searchsorted(former.cells, self.cells)
         known = np.append(former.cells, -1)[place] == self.cells
@@ -91,7 +91,7 @@ def _get_factor_shape(example, factors, name, n_classes, i):
         f = int(np.argmax(differs))
         raise ValueError(
             f"X[{i}] has two factors of type {name!r} whose nodes have {of_nodes[0].tolist()} and "
-            f"{of_nodes[f].tolist()} states: these must be equal for all factors of a type."
+            f"{of_nodes[f].tolist()} states: all factors of a type need equal numbers of states."
         )
     return tuple(of_nodes[0].tolist()), 1 if factors.features is None else factors.features.shape[1]
 
@@ -105,8 +105,8 @@ def states_of(example, n_classes):
 def _make_mismatch_error(i, name, shape, expected):
     return ValueError(
         f"X[{i}] has factors of type {name!r} with nodes of {list(shape[0])} states and {shape[1]} features, but "
-        f"other factors of this type have nodes of {list(expected[0])} states, and their number "
-        f"of features is {expected[1]}."
+        f"other factors of this type have nodes of {list(expected[0])} states and "
+        f"{expected[1]} features."
     )
 
 
@@ -195,7 +195,7 @@ class WeightsByType(NamedTuple):
     """Parts of the flat weight vector of factor potentials."""
 
     pairwise: np.ndarray  # flat weight vector of nodes and edges
-    # weights of each type, (n_features, n_listed + 1): one column per listed joint state, the last for all others
+    # weights of each type, (n_features, n_listed + 1): a column per listed joint state, and a last one for all others
     factors: dict
 
 

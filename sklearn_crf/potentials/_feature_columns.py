@@ -119,7 +119,7 @@ class FeaturePairs:
         return pairs
 
     def of_features(self, features):
-        """Return the indices of the pairs of some features."""
+        """Return the indices of the pairs that contain one of the given features."""
         # features: (n,) of int
         return np.concatenate([np.arange(0), *(np.arange(self.ptr[f], self.ptr[f + 1]) for f in features)])
 
@@ -155,7 +155,7 @@ def _arrange_by_feature(weights):
 
 
 def _compute_keys(features, column_of_node, n_columns):
-    """Return the distinct keys feature * n_columns + column of the pairs that occur."""
+    """Return the distinct keys, ``feature * n_columns + column``, of the pairs that occur."""
     column = column_of_node[features.node]
     keys = np.repeat(features.feature.astype(np.int64) * n_columns, np.diff(features.ptr)) + column
     return _sort_distinct(keys[column >= 0])

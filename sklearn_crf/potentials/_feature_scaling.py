@@ -12,7 +12,7 @@ from sklearn_crf.encoding import OperatorFeatures, SharedRows, copy_with_scaled_
 
 
 class FeatureBulk(NamedTuple):
-    """Robust centre and spread of features, on which outliers have little influence, up to a quarter of the values.
+    """Robust centre and spread of features: up to a quarter of the values may be outliers with little influence.
 
     Centre and spread are estimated from a sample of several thousand nodes or edges, at regular intervals.
     """
@@ -70,7 +70,8 @@ class FeatureBulk(NamedTuple):
         )
 
 
-# Maximum number of sampled nodes or edges, and of sampled values, which limits the sample for many features.
+# Maximum number of sampled nodes or edges; maximum number of sampled values, which limits the sample if there are many
+# features.
 _SAMPLE, _MOST_SAMPLED = 4096, 2**22
 
 # Ratio, for a normal distribution, of the standard deviation to the lower quartile of distances between two values.
@@ -191,7 +192,7 @@ class FeatureMoments(NamedTuple):
 
     @classmethod
     def joined(cls, parts: "Sequence[FeatureMoments]") -> "FeatureMoments":
-        """Combine the moments of all parts; rounding depends on the order of the parts."""
+        """Combine the moments of all parts; rounding errors depend on the order of the parts."""
         total = parts[0]
         for part in parts[1:]:
             number = total.number + part.number
@@ -279,8 +280,8 @@ class FeatureScaling:
 
     Weights of differences on edges have the penalty :math:`(d_j w_j)^2`, where :math:`d_j` is the root mean square of
     difference j over the edges. This penalty does not depend on the units of X. Tables with more than one weight also
-    contain information on single nodes. For them :math:`d_j` is at least 1, so that their weights are never penalised
-    less than the weights of nodes.
+    contain information on single nodes. For such tables :math:`d_j` is at least 1, so that their weights are never
+    penalised less than the weights of nodes.
     """
 
     # center, scale: (n_node_types, n_features), or None if no feature changes
@@ -350,7 +351,8 @@ class FeatureScaling:
     def _measure_tails(self, nodes, edges, penalties, fit_intercept, penalises_intercept):
         """Set the tail factors of all features, and the centres of features with outliers.
 
-        The centre of a feature with outliers is its robust centre if this is far from 0 or the intercept is penalised.
+        The centre of a feature with outliers is its robust centre if this centre is far from 0, or if the intercept is
+        penalised.
         """
         tail = _compute_tail_factors(self.scale, nodes, penalties[0])
         self.tail, self.edge_tail = tail, _compute_tail_factors(self.edge_scale, edges, penalties[1])
@@ -410,7 +412,7 @@ class FeatureScaling:
         return moved
 
     def outer_gradient(self, potentials: Any, gradient: np.ndarray) -> np.ndarray:
-        """Convert the gradient by weights for scaled features to the gradient by weights for the original features."""
+        """Convert the gradient for weights of scaled features to the gradient for weights of the original features."""
         # gradient: (n_coef,); returns: (n_coef,)
         if self.is_identity:
             return gradient
@@ -434,7 +436,7 @@ def _parts(potentials, flat):
 
 
 def _choose_scales(moments, deviation, penalty):
-    """Return the scale of each feature: the root of the curvature along its weight, or 1 if this is close to 1."""
+    """Return the scale of each feature: the square root of the curvature along its weight, or 1 if not needed."""
     curvature = np.sqrt(deviation**2 + penalty)
     return np.where(moments.varies & ((deviation > _LARGE) | (curvature < _SMALL)), curvature, 1.0)
 

@@ -105,7 +105,7 @@ class LinearPotentials:
                 f"X has {encoded.n_edge_types} types of edges, but {name} was fitted with {self.n_edge_types}."
             )
         if encoded.has_sparse_edges and not self.takes_sparse_edges:
-            raise ValueError(f"X has sparse edge features, but {name} was fitted with dense ones.")
+            raise ValueError(f"X has sparse edge features, but {name} was fitted with dense edge features.")
         if encoded.n_edge_features != self.n_edge_features:
             raise ValueError(
                 f"X has {encoded.n_edge_features} edge features, but {name} was fitted with {self.n_edge_features}."
@@ -201,7 +201,7 @@ class LinearPotentials:
 
     def compute_scores_and_tables(self, coef, example, unary_of=None):
         """Compute the unary scores and the pairwise tables of :meth:`model`, without checks."""
-        # unary_of: function that computes the unary scores from weights; None for the general way
+        # unary_of: function that computes the unary scores from weights; None uses ``_unary``
         # coef: (n_coef,); returns: unary: (N, K); tables: (T, R, K, K)
         weights, dtype = self.unpack(np.asarray(coef)), example.node_features.dtype
         tables = self._tables(weights, example)
@@ -250,8 +250,8 @@ class LinearPotentials:
         """Build a model with the scores of :meth:`model`, for inference only.
 
         If each table has a single weight and nothing is forbidden, the edge features are summed to one feature, which
-        saves memory and time. Derivatives by the tables of this model are not derivatives by the tables of
-        :meth:`model`.
+        saves memory and time. The gradient with respect to the tables of this model is not the gradient with respect to
+        the tables of :meth:`model`.
         """
         # coef: (n_coef,)
         one_feature = self.n_edge_features == 1 or not example.graph.n_edges
@@ -284,7 +284,7 @@ class LinearPotentials:
         return slice(None)
 
     def pullback(self, example, statistics):
-        """Return the derivatives by the weights, B(x)' statistics, given the derivatives by the scores of the model."""
+        """Convert the gradient with respect to the scores to the gradient of the weights, B(x)' statistics."""
         # returns: (n_coef,), float64
         gradient = np.zeros(self.n_coef)
         parts = self.unpack(gradient)
@@ -293,16 +293,16 @@ class LinearPotentials:
         return gradient
 
     def _pull_edges(self, parts, example, tables):
-        """Write the derivatives by the edge weights, given the derivatives by the tables."""
+        """Write the gradient with respect to the edge weights, given the gradient with respect to the tables."""
         parts.edge_coef[...] = self._compute_edge_gradient(tables)
 
     def _compute_edge_gradient(self, tables):
-        """Return the derivatives by the edge weights, given the derivatives by the tables, (..., T, R, K, K)."""
+        """Convert the gradient with respect to the tables, (..., T, R, K, K), to the gradient of the edge weights."""
         # The additional table of forbidden pairs has no weights.
         return self.form.adjoint(tables[..., : self.n_edge_features, :, :])
 
     def pullback_each(self, example, statistics, node_ptr):
-        """Return the derivatives by the weights, separately for each of m joined graphs.
+        """Return the gradient with respect to the weights, separately for each of m joined graphs.
 
         The sum of the results is the result of :meth:`pullback`.
         """
@@ -326,9 +326,9 @@ class LinearPotentials:
         return scores
 
     def _compute_part_unaries(self, weights, example):
-        """Return the unary scores of joined graphs; if any has cycles, bit-identical to scores of the separate graphs.
+        """Return the unary scores of joined graphs; if any has cycles, bit-identical to the scores of separate graphs.
 
-        Examples whose nodes share one row of features are many and small, so one product serves all of them.
+        Examples whose nodes share one row of features are many and small, so one product computes the scores of all.
         """
         parts = example.graph.parts
         # The rounding of dense matrix products depends on the number of rows, so compute one product per graph.
@@ -345,7 +345,7 @@ class LinearPotentials:
         return np.concatenate(found)
 
     def _columns(self, unary):
-        """Return the derivatives by score columns, (N, n_columns), given the derivatives by unary scores, (N, K)."""
+        """Convert the gradient of unary scores, (N, K), to the gradient of score columns, (N, n_columns)."""
         if self.n_columns < self.n_classes:
             return (unary[:, 1:] - unary[:, :1]) * unary.dtype.type(0.5)
         return unary
@@ -373,7 +373,7 @@ class LinearPotentials:
         return columns
 
     def _pull_nodes(self, parts, example, columns, nodes=slice(None)):
-        """Write the derivatives by the node weights, given the derivatives by the score columns of ``nodes``."""
+        """Write the gradient with respect to the node weights, given the gradient of the score columns of ``nodes``."""
         features = example.node_features[nodes]
         if isinstance(features, SharedRows):
             parts.coef[...], by_constant = features.gradient(columns)

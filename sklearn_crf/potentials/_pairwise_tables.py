@@ -22,8 +22,8 @@ class EntityScheme(NamedTuple):
     first: str
     inside: str
     last: str
-    after_same: str = ""  # prefix of the first token of an entity directly after one of its kind
-    before_same: str = ""  # prefix of a last token directly before an entity of the same kind, only used there
+    after_same: str = ""  # prefix of the first token of an entity directly after an entity of the same kind
+    before_same: str = ""  # prefix of the last token of an entity directly before an entity of the same kind
 
     @property
     def prefixes(self) -> str:
@@ -126,7 +126,7 @@ class PairwiseForm:
         return len({(i, s) for i, s in zip(self.index.diagonal(), self.sign.diagonal(), strict=True)}) == 1
 
     def adjoint(self, tables):
-        """Return the derivatives by the weights, given the derivatives by the tables."""
+        """Convert the gradient with respect to the tables to the gradient with respect to the weights."""
         # tables: (..., K, K); returns: (..., P)
         if self._is_whole_table:
             return tables.reshape(*tables.shape[:-2], -1)
@@ -252,7 +252,8 @@ class PairwiseTables(HoldsOptions):
         Forbidden labels of the last node of a sequence, which has no outgoing edges in an
         :class:`~sklearn_crf.Example`. A single node is both a first and a last node.
     boundary_weights : bool, default=False
-        Whether to learn an additional score of each label for the first node of a sequence, and for the last node.
+        Whether to learn an additional score of each label for the first node of a sequence, and another for the last
+        node.
         These scores are weights of two indicator features, penalised like all node weights, and stored as
         ``boundary_coef_`` of the classifier. First and last nodes are defined as for ``forbidden_first``.
     spacing : sequence of float, optional
@@ -261,9 +262,9 @@ class PairwiseTables(HoldsOptions):
         :math:`[1, 1 / d]`, ``"difference"`` gives :math:`[1, 1 / d, |x_i - x_j| / d]`, and a function is called with
         the distances of edges (E,) as its third argument.
     segments : Segments, optional
-        Scores of the durations of runs of a label, and a least duration, for sequences (:ref:`segments`). Learning must
-        be by likelihood ("likelihood", "exact", "pma"), "spa", "mma" or "max_margin", with the default inference, "mpm"
-        or "map".
+        Scores of the durations of runs of a label, and a minimum duration, for sequences (:ref:`segments`). Learning
+        must be by likelihood ("likelihood", "exact", "pma"), "spa", "mma" or "max_margin", with the default inference,
+        "mpm" or "map".
 
     Examples
     --------

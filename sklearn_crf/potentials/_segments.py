@@ -20,7 +20,7 @@ from sklearn_crf.potentials._extended import ExtendedPotentials
 
 Values = Any  # array or CSR matrix
 
-#: Names of built-in features, with the number of weights of a label for each feature of nodes.
+#: Names of built-in features of runs, with their number of weights per label and node feature.
 BUILT_IN = {"mean": 1, "ends": 2}
 
 
@@ -28,7 +28,7 @@ class RunFeatures(NamedTuple):
     """Values from which the features of the runs in a chain are computed."""
 
     nodes: Values  # (N, F), features of nodes for built-in features; (N, 0) without built-in features
-    spans: Values  # (N L, P), results of user-defined functions; row s L + d - 1 is the run of d nodes from s
+    spans: Values  # (N L, P), results of user-defined functions; row s L + d - 1 is for the run of d nodes from node s
 
 
 class RunFeatureKinds(NamedTuple):
@@ -52,7 +52,7 @@ class RunFeatureKinds(NamedTuple):
 
     @property
     def n_built_in(self) -> int:
-        """Number of weights of a label for each feature of nodes."""
+        """Number of weights per label and node feature."""
         return sum(BUILT_IN[name] for name in self.names)
 
     def count(self, encoded: Any) -> int:
@@ -106,7 +106,7 @@ class RunFeatureKinds(NamedTuple):
         return sp.csr_matrix((joined.data, joined.indices, np.cumsum(indptr)), shape=shape), shape[1]
 
     def scores(self, features: RunFeatures, coef: np.ndarray, dtype: np.dtype) -> dict[str, np.ndarray]:
-        """Return the scores of runs, by the names of the fields of :class:`SegmentModel`."""
+        """Return the scores of runs, in a dict with the field names of :class:`SegmentModel`."""
         # coef: (K, P)
         n_features, n_classes = features.nodes.shape[1], len(coef)
         mean, first, last, own = self._split(coef, n_features)
@@ -122,7 +122,7 @@ class RunFeatureKinds(NamedTuple):
         return found
 
     def pullback(self, features: RunFeatures, statistics: Any, node_ptr: np.ndarray) -> np.ndarray:
-        """Return the derivatives by the weights, (m, K, P), separately for each of m joined graphs."""
+        """Return the gradient with respect to the weights, (m, K, P), separately for each of m joined graphs."""
         n_features, n_classes = features.nodes.shape[1], statistics.unary.shape[1]
         n_own = features.spans.shape[1]
         gradient = np.zeros((len(node_ptr) - 1, n_classes, self.n_built_in * n_features + n_own))
@@ -158,7 +158,7 @@ def _multiply(rows: Values, coef: np.ndarray, out: np.ndarray | None = None) -> 
 
 
 def _check(found: Any, n_runs: int) -> Values:
-    """Check the result of a function of features of runs."""
+    """Check the result of a user-defined function that computes features of runs."""
     found = found if is_sparse_matrix(found) else as_reals(found, "features of segments", np.float64)
     if found.ndim != 2 or found.shape[0] != n_runs:
         raise ValueError(
@@ -309,7 +309,7 @@ class SegmentPotentials(ExtendedPotentials):
         return Statistics(statistics.unary, statistics.tables)
 
     def pullback_each(self, example: Any, statistics: Any, node_ptr: np.ndarray) -> np.ndarray:
-        """Return the derivatives by the weights, separately for each of m joined graphs.
+        """Return the gradient with respect to the weights, separately for each of m joined graphs.
 
         The sum of the results is the result of :meth:`pullback`.
         """

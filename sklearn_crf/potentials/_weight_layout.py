@@ -144,7 +144,7 @@ class WeightLayout(NamedTuple):
         return SparsePotentials(pairs, n_features, n_classes, self.form, **options)
 
     def flat(self, field, potentials):
-        """Convert the fitted weights to a flat vector for potentials, which may come from other training data."""
+        """Convert the fitted weights to a flat vector for given potentials, which may come from other training data."""
         if isinstance(potentials, SegmentPotentials):
             of_runs = field.duration_coef_, _get_segment_coef(field)
             return np.concatenate([self._flatten_pairwise(field, potentials.pairwise), *map(np.ravel, of_runs)])
@@ -198,7 +198,7 @@ def check_fitted_weights(field: Any) -> None:
 
 
 def count_inputs(field: Any) -> int:
-    """Return the number of features of a fitted field, with the features that mark missing values."""
+    """Return the number of features of a fitted field, including the features that mark missing values."""
     marked = getattr(field, "indicator_features_", None)
     return field.n_features_in_ + (0 if marked is None else len(marked))
 

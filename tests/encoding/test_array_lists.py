@@ -27,7 +27,7 @@ def test_what_cannot_be_copied_as_it_is_is_not_joined():
     assert joined_arrays([*arrays, np.zeros((2, 3), np.float32)]) is None
     assert joined_arrays([*arrays, np.zeros((2, 6))[:, ::2]]) is None
     assert joined_arrays([*arrays, np.zeros((2, 3), ">f8")]) is None
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="same shape"):
         joined_arrays([*arrays, np.zeros((2, 4))])
     with pytest.raises(TypeError):
         joined_arrays([*arrays, [[0.0, 1.0, 2.0]]])
@@ -85,7 +85,7 @@ def test_parts_lie_inside():
     for ptr in ([0, 8], [-1, 3], [0, 5, 3]):
         with pytest.raises(ValueError, match="ptr"):
             copy_parts(np.arange(7), np.array(ptr), np.empty(len(ptr) - 1, dtype=object))
-    with pytest.raises(ValueError, match="a part for each step"):
+    with pytest.raises(ValueError, match="one entry more than parts"):
         copy_parts(np.arange(7), np.array([0, 3, 7]), np.empty(3, dtype=object))
     for values in (np.zeros((2, 2)), np.arange(6)[::2], np.array([None, 1])):
         with pytest.raises(ValueError, match="values"):

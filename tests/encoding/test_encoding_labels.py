@@ -133,7 +133,7 @@ GRID = np.zeros((2, 2, 3, 1))
         ),
         (np.zeros((2, 6)), GRID, {}, r"y\[0\] has shape \(6,\)"),
         ([np.zeros((2, 3)), np.zeros((3, 2))], list(GRID), {}, r"y\[1\] has shape \(3, 2\)"),
-        ([np.zeros((4, 5))], [np.zeros((4, 5))], {}, r"add one: x\[..., np.newaxis\]"),
+        ([np.zeros((4, 5))], [np.zeros((4, 5))], {}, r"add it: x\[..., np.newaxis\]"),
         (np.zeros(15), np.zeros((3, 5, 1)), {}, "add a leading axis"),
         ([np.zeros(2), np.zeros(3)], TWO_CHAINS, {}, "at least 2 classes, got 1 class: 0.0"),
         ([np.full(2, -1), np.full(3, -1)], TWO_CHAINS, {"missing_label": -1}, "no label at all"),

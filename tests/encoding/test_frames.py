@@ -35,9 +35,9 @@ def test_columns_inside_one_list_are_aligned_to_the_first_frame():
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        (FRAMES[1].rename(columns={"b": "c"}), r"X\[1\] must have the columns \['a', 'b'\]: it lacks \['b'\]"),
+        (FRAMES[1].rename(columns={"b": "c"}), r"X\[1\] must have the columns \['a', 'b'\], but it lacks \['b'\]"),
         (FRAMES[1][["a"]], r"it lacks \['b'\]"),
-        (FRAMES[1].assign(c=1.0), r"\['c'\] are not among them"),
+        (FRAMES[1].assign(c=1.0), r"has \['c'\]"),
         (FRAMES[1][["a", "a"]], r"X\[1\] has a column twice: \['a'\]"),
         (FRAMES[1].assign(b="word"), r"column 'b' of X\[1\] must hold numbers, got strings"),
         (FRAMES[1].to_numpy(), r"X\[1\] is a ndarray, but X\[0\] is a DataFrame"),

@@ -158,7 +158,7 @@ def test_bad_operators(operator, message):
 
 def test_errors_where_entries_are_needed():
     X, y = examples()
-    with pytest.raises(ValueError, match="cannot be computed from node_features that are a linear operator"):
+    with pytest.raises(ValueError, match="cannot be computed from a linear operator as node_features"):
         DRFClassifier(edge_features="difference").fit(X, y)
     sparse = [Example(sp.csr_matrix(np.ones((x.n_nodes, 4))), x.graph) for x in X[:1]]
     with pytest.raises(ValueError, match="a linear operator with sparse"):

@@ -168,7 +168,7 @@ def test_gaps_of_edges_that_cannot_be_filled():
     lacking = Example(X[0].node_features, X[0].graph.edges, edge_features=np.full((9, 2), np.nan))
     with pytest.raises(ValueError, match=r"X\[0\].edge_features contains NaN in feature 0, which was complete in fit"):
         field.predict([lacking])
-    with pytest.raises(ValueError, match=r"X\[0\] has no edge_features, which fit was given with missing values"):
+    with pytest.raises(ValueError, match=r"X\[0\] has no edge_features, but edge_features had missing values in fit"):
         field.predict([Example(X[0].node_features, X[0].graph.edges)])
     with pytest.raises(ValueError, match="Feature 0 of edge_features has no known value"):
         TRWCRF().fit([lacking], y[:1])

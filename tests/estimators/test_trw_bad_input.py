@@ -85,7 +85,7 @@ def test_sparse_features_of_edges_after_dense_ones():
     options = {"weights": "all", "tol": 1e-8}
     fitted = trw_crf(**options).fit(dense, Y)
     assert np.isclose(trw_crf(**options).fit(sparse, Y).loss_curve_[-1], fitted.loss_curve_[-1])
-    with pytest.raises(ValueError, match="X has sparse edge features, but TRWCRF was fitted with dense ones"):
+    with pytest.raises(ValueError, match="X has sparse edge features, but TRWCRF was fitted with dense edge features"):
         fitted.predict(sparse)
 
 

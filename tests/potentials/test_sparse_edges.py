@@ -214,7 +214,7 @@ def test_forbidden_pairs_and_evidence():
 def test_dense_and_sparse_features_are_not_mistaken_for_each_other():
     X, y = fields(6)
     model = trw_crf().fit(dense_edges(X), y)
-    with pytest.raises(ValueError, match="X has sparse edge features, but TRWCRF was fitted with dense ones"):
+    with pytest.raises(ValueError, match="X has sparse edge features, but TRWCRF was fitted with dense edge features"):
         model.predict(X)
     model = trw_crf().fit(X, y)
     assert_array_equal(model.predict_proba(dense_edges(X))[2], model.predict_proba(X)[2])

@@ -130,7 +130,7 @@ EQUAL = {
 def test_classifiers_take_no_labels_of_the_shape_of_features(classifier, name):
     with pytest.raises(ValueError, match="Equal shapes of X and y are ambiguous: lattices of shape") as error:
         getattr(sklearn_crf, classifier)().fit(*EQUAL[name])
-    assert "(add one: x[..., np.newaxis]), or lattices of shape" in str(error.value)
+    assert "(add it: x[..., np.newaxis]), or lattices of shape" in str(error.value)
 
 
 @pytest.mark.parametrize("classifier", LATTICES)
