@@ -154,7 +154,7 @@ class FieldClassifier(TrainableField):
         return gather_example_results(encoded, batches, found, lambda shape: nothing)
 
     def energy(self, X: Any, y: Any = None) -> np.ndarray:
-        """Return the energies of labelings, which are negative scores: labelings of smaller energy are more probable.
+        """Return the energies of labelings, which are negated scores: labelings of smaller energy are more probable.
 
         Parameters
         ----------
@@ -196,7 +196,7 @@ class FieldClassifier(TrainableField):
             :class:`~sklearn_crf.inference.AutoMap` with this budget.
         budget : {"step", "fast", "default", "long"} or float, default=1e8
             Work for each example, as in :class:`~sklearn_crf.inference.AutoMap`. The default takes about four seconds
-            if a gap remains. Above "default", clusters tighten the bound.
+            if a gap remains. With more work than "default", clusters also tighten the bound.
 
         Returns
         -------
@@ -205,7 +205,7 @@ class FieldClassifier(TrainableField):
         Raises
         ------
         ValueError
-            If ``inference`` finds no best labelings, or ``budget`` is invalid.
+            If ``inference`` does not compute best labelings, or ``budget`` is invalid.
 
         Notes
         -----
@@ -284,8 +284,8 @@ class FieldClassifier(TrainableField):
     ) -> np.ndarray:
         """Return the scores of the states of every node, given the best labels of its neighbours.
 
-        In a best labeling each node has the state with the highest score. Changing the state of this node alone lowers
-        the score of the labeling by the difference.
+        In the best labeling, each node has the state with the highest score. Changing the state of a single node lowers
+        the score of the labeling by the difference between the scores of the two states.
 
         Parameters
         ----------
@@ -364,7 +364,7 @@ class FieldClassifier(TrainableField):
             return self._decode_marginals("predict_log_proba", X, evidence, inference, np.log)
 
     def _decode_marginals(self, method, X, evidence, inference, convert):
-        """Return the converted node marginals in the layout of X, as the method with the given name."""
+        """Return the converted node marginals in the layout of X, on behalf of the method with the given name."""
         if isinstance(X, Shards):
             return call_on_each_shard(self, method, X, evidence, inference=inference)
         field = FittedField.of(self)
@@ -390,9 +390,9 @@ class FieldClassifier(TrainableField):
         Returns
         -------
         ndarray of shape (n_examples,), of object
-            For each example an array ``(n_edges, n_classes, n_classes)``. Edges are in the order of the graph, in a
-            chain from the first node on. Entry (a, b) is for class a at the first node of the edge and class b at the
-            second.
+            For each example an array ``(n_edges, n_classes, n_classes)``. Edges are in the order of the graph; in a
+            chain, this is the order of the nodes. Entry (a, b) is the probability of class a at the first node of the
+            edge and class b at the second node.
 
         Raises
         ------
@@ -481,8 +481,9 @@ class FieldClassifier(TrainableField):
         Returns
         -------
         LogLikelihood
-            Log-likelihoods computed by the inference of marginals. If its log-partition is an upper bound, they are
-            lower bounds. A label that is not in ``classes_`` has probability 0 and the value -inf.
+            Log-likelihoods computed by the inference of marginals. If the log-partition of the inference is an upper
+            bound, the log-likelihoods are lower bounds. A label that is not in ``classes_`` has probability 0 and the
+            value -inf.
 
         Raises
         ------

@@ -55,7 +55,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
           normalises each edge with a share of the scores of its nodes; "pseudolikelihood" or "pl", which normalises
           each node given its true neighbours.
         - "loopy": the Bethe free energy of belief propagation; "mean_field": the lower bound of mean field.
-        - "truncated": a loss of the marginals after ten sweeps, which also predict (Domke 2013).
+        - "truncated": a loss of the marginals after ten sweeps of inference, which prediction also uses (Domke 2013).
 
         Margins, whose scores are not log-probabilities:
 
@@ -132,9 +132,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     tol : float or "auto", default="auto"
         Training stops if the largest entry of the gradient per labelled node is at most this tolerance, 1e-4 with
         "auto". With a loose tolerance, training continues until the last quarter of the iterations lowered the
-        objective by at most 1 %. Margins stop at a duality gap of this fraction of the objective. With "auto" it is
-        0.01, and 0.5 with Frank-Wolfe, whose bound improves slowly: its weights then predict about as well as later
-        ones, but ``converged_`` is False unless the gap is 0.01.
+        objective by at most 1 %. Margins stop at a duality gap of this fraction of the objective. With "auto" the
+        fraction is 0.01, or 0.5 with Frank-Wolfe, whose bound improves slowly: its weights then predict about as well
+        as later weights, but ``converged_`` is False unless the gap is at most 0.01.
     missing_label : object, default=None
         Value in y of unlabelled nodes, such as -1 or NaN; None if all nodes are labelled. Likelihoods sum over missing
         labels. "spa", "mma" and "cd" complete missing labels; margins complete missing labels in rounds of training.
@@ -174,7 +174,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Weighted number of wrong training labels by the inference that learns; NaN for learning without inference. Not
         for margins.
     gradient_norm_curve_ : ndarray of shape (n_iter_,)
-        Euclidean norm of the gradient per labelled node, by the weights of unscaled features. Not for margins.
+        Euclidean norm of the gradient per labelled node, with respect to the weights of unscaled features. Not for
+        margins.
     coef_path_, gradient_path_ : ndarray of shape (n_iter_, n_coef)
         Flat weights and gradients at every iteration, for models with few weights; else empty. Not for margins.
     n_iter_ : int
@@ -228,16 +229,17 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ``boundary_weights=True`` of :class:`~sklearn_crf.potentials.PairwiseTables`.
     duration_coef_ : ndarray of shape (n_classes, max_duration) or None
         Scores of the durations of runs of each label, with ``segments`` of
-        :class:`~sklearn_crf.potentials.PairwiseTables`; the last is for all longer runs, too.
+        :class:`~sklearn_crf.potentials.PairwiseTables`; the last score also applies to all longer runs.
     segment_coef_ : ndarray of shape (n_classes, n_run_features) or None
         Weights of the features of runs of each label, with ``features`` of
         :class:`~sklearn_crf.potentials.Segments`.
     fill_values_ : ndarray of shape (n_features_in_,) or None
         Means of the features of training nodes, which replace NaN; None if no feature was missing.
     indicator_features_ : ndarray of int or None
-        Features with NaN in training. The last columns of ``coef_`` are weights of features that mark their gaps.
+        Features with NaN in training. The last columns of ``coef_`` are weights of indicators of their missing values.
     edge_fill_values_, edge_indicator_features_ : ndarray or None
-        The same for the ``edge_features`` of examples; None if none were given or no feature was missing.
+        The same results for the ``edge_features`` of examples; None without ``edge_features``, or if no feature was
+        missing.
     n_edge_types_ : int
         Number of edge types that have weights. Only for sparse edge features.
     factor_coef_ : dict of str to ndarray of shape (n_factor_features, n_listed + 1)
@@ -381,7 +383,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             For each example, an array in the shape of its labels, which multiplies the loss or the cost of each node.
             Node weights need a loss that is a sum over nodes (such as "pseudolikelihood"), or that has costs of nodes.
         X_val : array-like, sparse matrix, or list of examples, optional
-            Validation examples, by which training chooses one of its iterates, see ``early_stopping`` of
+            Validation examples, with which training chooses the weights of one iteration, see ``early_stopping`` of
             :class:`~sklearn_crf.learning.PseudoMarginalTraining`.
         y_val : array-like, optional
             Labels of the validation examples.
@@ -449,7 +451,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.__dict__.update(attributes)
 
 
-# What examples are, by the number of axes of their lattices
+# Names of the kinds of examples, by the number of axes of their lattices
 _LAYOUTS = {None: "graphs", 0: "rows", 1: "chains", 2: "images", 3: "volumes"}
 
 

@@ -189,7 +189,8 @@ class FittedField(FieldParameters):
     @cached_property
     def layout(self) -> WeightLayout:
         """Layout of the fitted weights in a flat vector."""
-        # The tables may come from an older version: their form is the form with as many weights.
+        # The tables may come from an older version of the package, so determine their form from their number of
+        # weights.
         edge_coef, n_classes = self.given.edge_coef_, len(self.classes)
         names = {make_pairwise_form(name, n_classes).n_weights: name for name in ("full", "symmetric", "auto")}
         form = names.get(edge_coef.shape[0 if sp.issparse(edge_coef) else -1], "auto")
@@ -291,9 +292,9 @@ class FittedField(FieldParameters):
         return self._predict(labeler.marginals, X, evidence, labeler.joined_by(labels=False))
 
     def _predict(self, predict, X, evidence, joined_by):
-        """Return the encoded X, its batches, and the results of a function of batches, potentials and weights."""
+        """Call ``predict`` on the batches of X; return the encoded X, its batches, and the results."""
         encoded, batches, potentials, weights = self.prepare(X, evidence, joined_by=joined_by, is_pending=True)
-        # A single weight vector decides, unless training stored several, which vote.
+        # A single weight vector predicts, unless training stored several weight vectors, which vote.
         voters = getattr(self.given, "voters_", None)
         return encoded, batches, predict(batches, potentials, [weights] if voters is None else list(voters))
 

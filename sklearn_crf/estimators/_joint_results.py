@@ -37,7 +37,7 @@ class Certificates(NamedTuple):
 
     @property
     def optimal(self) -> np.ndarray:
-        """Whether each gap is zero up to rounding, so that no labeling has a higher score, (n_examples,) of bool."""
+        """Whether each gap is zero up to rounding errors, which proves the labeling optimal, (n_examples,) of bool."""
         return self.gaps <= 0
 
 
@@ -126,7 +126,7 @@ def entity_probabilities(batch, model, kinds, goes_on, spans: Sequence, n_thread
 def _weigh_entities_by_runs(
     batch: Batch, model: SegmentModel, kinds: np.ndarray, goes_on: np.ndarray, spans: Sequence, n_threads: int
 ) -> list[list]:
-    """Return the result of :func:`entity_probabilities` for segments: Z of labelings with the entity, divided by Z."""
+    """Return the result of :func:`entity_probabilities` for segments, as a ratio of two partition functions."""
     terms = SegmentInference().marginals(model, n_threads=n_threads).log_z_terms
     tables, found = expand_edge_tables(model.pairwise).tables, list[list]()
     for number, (own, (a, b)) in enumerate(zip(spans, pairwise(batch.node_ptr.tolist()), strict=True)):

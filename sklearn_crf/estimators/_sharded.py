@@ -108,7 +108,7 @@ class _BatchPlan(NamedTuple):
     """Information that a shard needs to put its examples into batches."""
 
     reader: object
-    draft: FitPlan  # plan for making batches, from before the facts of all examples were known
+    draft: FitPlan  # preliminary plan for making batches, before the facts of all examples are known
     plan: FitPlan
     outline: encoding.Outline
     classes: np.ndarray

@@ -106,18 +106,18 @@ def _get_former_weights(parameters, encoded, labels, potentials):
     former = parameters.fitted()
     if not np.array_equal(former.classes, labels.classes_):
         raise ValueError(
-            f"warm_start=True needs the classes of the former fit, {former.classes.tolist()}, got "
+            f"warm_start=True needs the classes of the previous fit, {former.classes.tolist()}, got "
             f"{labels.classes_.tolist()}: pass all class labels with the classes parameter."
         )
     found = former.potentials(encoded)
     for name, what in _COUNTS.items():
         before, now = getattr(found, name), getattr(potentials, name)
         if before != now:
-            raise ValueError(f"warm_start=True needs as many {what} as the former fit had, {before}, got {now}.")
+            raise ValueError(f"warm_start=True needs as many {what} as the previous fit had, {before}, got {now}.")
     if type(found) is not type(potentials):
         raise ValueError(
-            "warm_start=True needs X in the form of the former fit: node and edge features sparse or dense as before, "
-            "and factors only if the former X had factors."
+            "warm_start=True needs X as in the previous fit: node and edge features sparse or dense as before, "
+            "and factors only if the previous X had factors."
         )
     return former.weights(potentials)
 
@@ -257,8 +257,8 @@ def split_held_out_examples(parameters, X, y, sample_weight, node_weight, X_val,
 def split_examples(X, y, weights, learning, random_state):
     """Split examples at random; return training examples, labels and weights, and :class:`HeldOutExamples`.
 
-    Equal examples are held out together, and examples without weight are not counted. Weights then have the effect of
-    copies.
+    Equal examples are held out together, and examples without weight are not counted. A weight of 2 then has the same
+    effect as two copies.
     """
     # weights: tuple of sequences or None, each sequence with an entry for each example; the first is sample_weight
     if y is None:

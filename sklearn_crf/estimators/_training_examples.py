@@ -33,7 +33,7 @@ _MOST_STATISTICS = 2**16
 # The size is estimated as if each node were an example.
 _MOST_TABLES = 2**22
 
-# Larger numbers of batches are multiples of this number, so that this number of threads get equally many batches.
+# Larger numbers of batches are multiples of this number, so that this many threads get equal numbers of batches.
 _SHARING = 4
 
 
@@ -43,7 +43,7 @@ _LARGEST_WEIGHT = 1e100
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """Reader of X and y by the parameters of an estimator."""
+    """Reader of X and y, according to the parameters of an estimator."""
 
     estimator: Any  # estimator whose tags and feature names are used to check X
     edge_features: Any  # the parameter ``edge_features`` of the estimator
@@ -278,7 +278,7 @@ _MANY_WEIGHTS = 100_000
 
 
 def have_many_weights(encoded, n_classes, batches):
-    """Return whether ``weights="auto"`` means weights only for pairs of a feature and a label that occur together."""
+    """Return whether ``weights="auto"`` restricts weights to pairs of a feature and a label that occur together."""
     n_weights = encoded.n_features * encoded.n_node_types * n_classes
     # Plain rows have all weights, as in logistic regression.
     # Examples in shards (no batches here) have all weights, because a shard does not know the labels in other shards.
@@ -360,7 +360,7 @@ def _build_pairwise_potentials(layout, encoded, classes, batches):
 
 
 def _list_edge_pairs(layout, batches, n_features):
-    """Return the pairs of a sparse edge feature and an index of a table weight for which there is a weight."""
+    """Return the pairs of a sparse edge feature and the index of a table weight that have a weight."""
     if not layout.seen_only_on_edges:
         return FeaturePairs.all(n_features, layout.form.n_weights)
     seen = ((batch.example.edge_features, _index_table_weights(batch, layout.form)) for batch in batches)
@@ -409,7 +409,7 @@ def _require_durations(least: int, batch: Any, classes: np.ndarray) -> None:
     """Raise ValueError if a run of equal labels between two other labels is too short."""
     labels, ptr = batch.counted_labels, batch.example.graph.chain_ptr
     if ptr is None:
-        return  # building the model raises an error that segments need chains
+        return  # building the model raises an error, because segments need chains
     runs = find_label_runs(labels, ptr)
     # A run next to an unlabelled node may include that node, so do not check it.
     is_known = np.append(labels >= 0, False)

@@ -35,9 +35,9 @@ class ContrastiveCRF(FieldClassifier):
         such as ``learning__generator`` and ``learning__max_rounds``. All other names are as in :class:`TRWCRF`.
     inference : str or Inference, default="auto"
         Inference that predicts, as in :class:`DRFClassifier`. "auto" predicts each node's most probable state, by exact
-        marginals or by tree-reweighted belief propagation. With more than 20,000 training nodes and a penalty of edges
-        that training chose, it predicts the best labeling if this is correct on more training nodes. The paper found
-        "icm" better than max-product.
+        marginals or by tree-reweighted belief propagation. If there are more than 20,000 training nodes, and training
+        chose the penalty of edges, it predicts the best labeling instead if that is correct on more training nodes. The
+        paper found iterated conditional modes ("icm") better than max-product.
     pairwise : str or PairwiseTables, default="auto"
         Form of the pairwise tables: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.make_pairwise_form`. A :class:`~sklearn_crf.potentials.PairwiseTables` can also

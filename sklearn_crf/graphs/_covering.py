@@ -129,7 +129,7 @@ def covering_trees(graph: Graph, rule: str | int = "minimal", *, random_state: A
 
 
 def _is_even(counts, next_tree, n_trees):
-    """Return whether every edge is in some tree, and all edges are in about equally many trees, as far as possible."""
+    """Return whether trees cover all edges, and about equally many trees contain each edge, as far as possible."""
     if not counts.all():
         return False
     if not len(counts) or n_trees >= _tuning.MOST_EVEN_TREES:
@@ -159,7 +159,7 @@ def compute_covering_probabilities(graph: Graph) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class ComponentTrees:
-    r"""A distribution over spanning trees for each component of a graph, stored as the weights of some trees.
+    r"""A distribution over spanning trees for each component of a graph, stored as the weights of a list of trees.
 
     .. math::
         \nu_e = \epsilon \, \nu^0_e + (1 - \epsilon) \sum_T \rho(T) \, [e \in T], \qquad

@@ -286,7 +286,7 @@ class Graph:
 
     @cached_property
     def colouring(self) -> Colouring:
-        """Classes of nodes without edges within a class, as a :class:`Colouring`; two for axis-connected lattices."""
+        """Colouring of the nodes, as a :class:`Colouring`; axis-connected lattices have two colours."""
         ptr, neighbor, _, _ = self.incidence
         colour = np.empty(self.n_nodes, dtype=np.int32)
         last_seen = np.full(self.largest_degree + 2, -1, dtype=np.int32)

@@ -200,7 +200,7 @@ def compute_chain_probabilities(graph: Graph) -> np.ndarray:
 
 
 def follows_chains(graph: Graph, edge_probabilities: ArrayLike) -> bool:
-    r"""Return whether each node's edge probabilities sum to at most one over later, and over earlier neighbours.
+    r"""Return whether each node's probabilities sum to at most one over later neighbours, and over earlier neighbours.
 
     .. math::
         \sum_{t > s} \nu_{st} \le 1, \qquad \sum_{t < s} \nu_{st} \le 1 \qquad \text{for all nodes } s.

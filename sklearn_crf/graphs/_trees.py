@@ -100,8 +100,8 @@ class SpanningTrees(ChecksPickles):
     def stepped(self, tree: ArrayLike, step: float) -> SpanningTrees:
         """Return a mixture of this distribution, with weight ``1 - step``, and a new tree, with weight ``step``.
 
-        This is the step of the conditional gradient (Frank-Wolfe) method. ``1 / (n_trees + 1)`` keeps the weights
-        equal.
+        This is the step of the conditional gradient (Frank-Wolfe) method. A step of ``1 / (n_trees + 1)`` keeps the
+        weights equal.
         """
         # tree: (E,) of bool
         if not 0 < step < 1:

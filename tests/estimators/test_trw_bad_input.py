@@ -57,11 +57,16 @@ def test_missing_labels_where_a_learning_needs_all():
 @pytest.mark.parametrize(
     ("X_then", "y_then", "changed", "message"),
     [
-        (X, [np.array(list("abc"))[y] for y in Y], {}, r"needs the classes of the former fit, \[0, 1, 2\], got \['a'"),
-        ([x[:, :2] for x in X], Y, {}, "needs as many features as the former fit had, 3, got 2"),
-        (chains(node_type=[0, 1, 0]), Y, {}, "needs as many types of nodes as the former fit had, 1, got 2"),
-        (chains(edge_type=[0, 1]), Y, {}, "needs as many types of edges as the former fit had, 1, got 2"),
-        (X, Y, {"edge_features": "difference"}, "needs as many edge features as the former fit had, 1, got 4"),
+        (
+            X,
+            [np.array(list("abc"))[y] for y in Y],
+            {},
+            r"needs the classes of the previous fit, \[0, 1, 2\], got \['a'",
+        ),
+        ([x[:, :2] for x in X], Y, {}, "needs as many features as the previous fit had, 3, got 2"),
+        (chains(node_type=[0, 1, 0]), Y, {}, "needs as many types of nodes as the previous fit had, 1, got 2"),
+        (chains(edge_type=[0, 1]), Y, {}, "needs as many types of edges as the previous fit had, 1, got 2"),
+        (X, Y, {"edge_features": "difference"}, "needs as many edge features as the previous fit had, 1, got 4"),
         (
             X,
             Y,
