@@ -144,19 +144,19 @@ class BandwidthGradient(HoldsOptions):
     are computed by filtering :math:`q`, :math:`f_a q` and :math:`f_a^2 q`. The result is the derivative of the exact
     kernel, up to the error of the filter. The lattice approximation is not differentiated, as it is not smooth. Weights
     are trained again for each choice of bandwidths, by at most ten iterations of L-BFGS from the best weights so far.
-    BFGS steps within a trust region are accepted if the training loss with the new bandwidths has decreased, else
-    halved.
+    BFGS steps within a trust region are accepted if the training loss with the new bandwidths has decreased; otherwise
+    they are halved.
 
     Parameters
     ----------
     max_iter : int, default=20
-        Maximum number of choices of bandwidths tried after the first.
+        Maximum number of bandwidth choices that are tried after the first choice.
     max_step : float, default=0.5
-        Maximum change of the logarithm of a bandwidth in the first step; accepted steps double it.
+        Maximum change of the logarithm of a bandwidth in the first step; each accepted step doubles this maximum.
     tol : float, default=0.02
-        The descent stops when no logarithm would change by more than this.
+        The descent stops when no logarithm would change by more than this tolerance.
     max_factor : float, default=100.0
-        Bandwidths stay within this factor of the given ones.
+        Bandwidths stay within this factor of the given bandwidths.
 
     Raises
     ------

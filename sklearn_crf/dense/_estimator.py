@@ -81,8 +81,8 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     max_iter : int, default=100
         Maximum number of iterations of L-BFGS.
     tol : float, default=1e-4
-        Training stops when no entry of the gradient, per labelled pixel, exceeds this, and the last quarter of the
-        iterations lowered the objective by at most 1 %.
+        Training stops when no entry of the gradient, per labelled pixel, exceeds this tolerance, and the last quarter
+        of the iterations lowered the objective by at most 1 %.
     max_memory : float, default=2**33
         Maximum memory, in bytes, for the lattices of one example. In training, lattices are kept up to this total; the
         lattices of further examples are rebuilt in each iteration.

@@ -213,8 +213,8 @@ def read_fitting_examples(X, image_channels, fitted, color_range, *, is_fixed):
         raise ValueError(f"X has {found[0]} features, but DenseCRF is expecting {fitted[0]} features as input.")
     if found != fitted:
         raise ValueError(
-            f"X has {found[1]} channels of the image and {found[2]} axes of the lattice, but DenseCRF was fitted "
-            f"with {fitted[1]} and {fitted[2]}."
+            f"X has {found[1]} image channels and {found[2]} lattice axes, but DenseCRF was fitted "
+            f"with {fitted[1]} image channels and {fitted[2]} axes."
         )
     return data.in_bytes(color_range, color_range if is_fixed else None, of_fit=True)
 
@@ -241,7 +241,7 @@ def in_bytes(example, ends):
 
 
 def choose_range_after_fit(image, ends, name):
-    """Return the colour range of an image whose data type does not determine the range, by comparison with fit."""
+    """Return the colour range of an image whose data type does not determine it, given the range of fit."""
     low, high = float(image.min()), float(image.max())
     # Images with fractional values are not images of bytes.
     has_fractions = ends[1] > BYTES[1] / 2 and low < high and np.any(image != np.floor(image))
@@ -342,8 +342,8 @@ def read_examples(X, image_channels):
         wanted = (len(first.shape), first.scores.shape[-1], first.n_channels)
         if found != wanted:
             raise ValueError(
-                f"X[{i}] has {found[0]} axes, {found[1]} scores and {found[2]} channels of the image, but X[0] has "
-                f"{wanted[0]}, {wanted[1]} and {wanted[2]}."
+                f"X[{i}] has {found[0]} axes, {found[1]} scores and {found[2]} image channels, but X[0] has "
+                f"{wanted[0]} axes, {wanted[1]} scores and {wanted[2]} image channels."
             )
         if example.scores.dtype != kind:
             image = None if example.image is None else example.image.astype(kind)

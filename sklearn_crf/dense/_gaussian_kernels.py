@@ -72,8 +72,8 @@ class Spatial(GaussianKernel):
         :math:`\theta` in pixels, or in the units of the ``spacing`` of examples. A single number for all axes of the
         lattice, or one number for each axis.
     weight : float, default=2.0
-        Weight of the kernel, or its initial value if weights are learned. The kernel is normalised: the weight is the
-        most that it can add to a score.
+        Weight of the kernel, or its initial value if weights are learned. The kernel is normalised, so that it adds at
+        most its weight to a score.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def scale_kernels(kernels, factors):
 
 
 def compute_bandwidth_slopes(kernel, by_columns, n_axes):
-    """Convert derivatives for the scales of feature columns to derivatives for the logarithms of bandwidths."""
+    """Convert derivatives with respect to scales of feature columns to derivatives with respect to log-bandwidths."""
     positions, channels = np.split(by_columns, [n_axes])
     parts = {"bandwidth": positions[_assign_axis_columns(n_axes)], "channel_bandwidth": channels}
     names = list_bandwidth_names(kernel)

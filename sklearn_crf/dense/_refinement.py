@@ -50,8 +50,8 @@ def refine(
         Number of mean-field updates.
     color_range : (float, float), default=None
         Range of the colours of the image. None uses the range of the data type for uint8, uint16 and bool. For other
-        types it is 0 to 1 or -1 to 1 if all values lie within, 0 to 255 if the span of values is between a tenth of 255
-        and twice 255, and otherwise the range of the values.
+        types it is 0 to 1 or -1 to 1 if all values lie in that range, 0 to 255 if the span of values is between a tenth
+        of 255 and twice 255, and otherwise the range of the values.
     lattice_ndim : int, default=None
         Number of axes of the lattice: 2 for images, 3 for volumes. None uses all axes of ``probabilities`` but the
         last; if these are three, ``lattice_ndim`` or ``spacing`` must be given. If ``probabilities`` has one more axis,

@@ -25,7 +25,7 @@ class Gradient(NamedTuple):
 
     unary: np.ndarray  # (N, K), derivative with respect to the unary scores
     tables: np.ndarray  # (M, K, K), entries as independent variables; only the diagonal if other entries are zero
-    columns: list  # array (d,) for each kernel, derivative for the logarithm of the scale of each feature column
+    columns: list  # array (d,) for each kernel, derivative with respect to the logarithm of each feature column's scale
 
 
 class _ScaleSlopes:
@@ -88,7 +88,7 @@ class UnrolledUpdates:
         return self._field.states_of(self._marginals[self._n_updates])
 
     def pull_back(self, slope, features=None):
-        """Convert derivatives (N, K) for the last logits to derivatives for the parameters of the model."""
+        """Convert derivatives with respect to the last logits, (N, K), to derivatives of the model's parameters."""
         # features: array (N, d) for each filter, to also compute derivatives for the scales of features, or None
         field, model = self._field, self._model
         slope = pad_rows(slope, field.unary.dtype)
@@ -119,7 +119,7 @@ class Weights(NamedTuple):
     intercept: np.ndarray | None = None  # (K,), intercepts, or None
 
     def unary(self, rows):
-        """Return the unary scores for the scores or features of an example."""
+        """Return the unary scores, given the scores or features of an example."""
         if self.coef is None:
             factor = rows.dtype.type(self.unary_scale)
             # Do not multiply -inf by a factor that is not positive, which would allow forbidden states.
@@ -180,7 +180,7 @@ class Layout:
         return self.unpack(np.concatenate([pairwise.ravel(), unary]))
 
     def gradient(self, by_tables, by_unary, rows):
-        """Convert derivatives for tables and unary scores of one example to the derivative for the flat vector."""
+        """Convert the gradients of the tables and unary scores of one example to the gradient of the flat vector."""
         pairwise = np.diagonal(by_tables, axis1=1, axis2=2)
         if self.compatibility == "potts":
             pairwise = pairwise.sum(axis=1)
@@ -381,7 +381,7 @@ class UnrolledRisk:
         return value + 0.5 * float(penalty @ flat), gradient + penalty
 
     def estimate_bandwidth_slopes(self, weights):
-        """Estimate the derivative of the objective f for the logarithm of each bandwidth, (n_bandwidths,)."""
+        """Estimate the derivative of the objective f with respect to each logarithm of a bandwidth, (n_bandwidths,)."""
         totals = self._sum_totals(weights) if self.loss.needs_totals else None
         kernels = self.lattices.kernels
 
@@ -397,7 +397,7 @@ class UnrolledRisk:
     def _compute_logit_slope(self, totals, q, task):
         with errors_of(f"{type(self.loss).__name__}.gradient"):
             slope = self.loss.gradient(totals, q, task.labels, task.weight)
-            return as_finite(slope, "the derivative by logits", q.shape, q.dtype)
+            return as_finite(slope, "the derivative with respect to logits", q.shape, q.dtype)
 
     def _sum_totals(self, weights):
         def of_task(task, n_threads):

@@ -25,5 +25,6 @@ NARROW_RANGE = 0.1
 # A larger fraction rejects dark images.
 DARK_RANGE = 0.02
 
-# Fraction of the range of a data type below which a warning is issued, as for 12-bit colours stored in 16 bits.
+# A warning is issued if colours span less than this fraction of the range of their data type, such as 12-bit colours
+# that are stored in 16 bits.
 HARDLY_ANY_RANGE = 1 / 16

@@ -17,7 +17,7 @@ from sklearn_crf.distributed._sums import compute_tree_order, find_whole_subtree
 
 
 class ClusterGoneError(RuntimeError):
-    """Error that the cluster with the shards does not answer or has no workers left."""
+    """Error raised if the cluster with the shards does not answer, or has no workers left."""
 
 
 class ClusterExecutor(Executor):
@@ -146,7 +146,7 @@ class ClusterExecutor(Executor):
 
 
 class DaskExecutor(ClusterExecutor):
-    """Executor whose shards are on the workers of a dask cluster; a shard stays on one worker as long as it is alive.
+    """Executor whose shards are on the workers of a dask cluster; a shard stays on its worker as long as that is alive.
 
     If a worker dies, another worker loads its shards again.
     """
@@ -242,7 +242,7 @@ class DaskExecutor(ClusterExecutor):
 
 
 class RayExecutor(ClusterExecutor):
-    """Executor whose shards are in actors of a Ray cluster; a shard stays in one actor as long as it is alive.
+    """Executor whose shards are in actors of a Ray cluster; a shard stays in its actor as long as the actor is alive.
 
     There is one actor for each processor. If an actor dies, another actor replaces it and loads its shards again.
     """
@@ -272,7 +272,7 @@ class RayExecutor(ClusterExecutor):
 
     def _dumps(self, data):
         sent = _pickle_with_buffers(partial(self._ray.cloudpickle.dumps, protocol=5), data)
-        # Send up to 64 KB with each call, which is faster.
+        # Data of less than 64 KB are sent with each call, which is faster.
         # Larger data are sent once to each machine, where processes share them.
         return sent if sum(map(len, sent)) < 2**16 else self._ray.put(sent)
 
@@ -351,5 +351,5 @@ def _catch_failure(function, shard, broadcast):
         return _Failure(error)
 
 
-# Seconds between two checks that a worker is alive, and maximum number of waits for the worker of an actor.
+# Seconds between two checks that a worker is alive; maximum number of waits for the worker of an actor.
 _PATIENCE, _MOST_WAITS = 2.0, 30

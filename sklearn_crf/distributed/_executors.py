@@ -141,7 +141,7 @@ class Executor:
     def iterate(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Iterator:
         """Call a function on every shard and yield the results one by one.
 
-        This implementation calls :meth:`map`. Executors override this method if they can store few results at a time.
+        This implementation calls :meth:`map`. Executors can override this method to keep only a few results in memory.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class Executor:
         Parameters
         ----------
         function : callable(shard, broadcast) -> object
-            See :meth:`map`. Its results are numbers, arrays, or tuples, lists or data classes of them.
+            See :meth:`map`. Its results are numbers, arrays, or tuples, lists or data classes of numbers and arrays.
         broadcast : object
 
         Returns

@@ -13,8 +13,8 @@ class KeptObjects:
     """Collection of one object per shard; each object is in the process of its shard, and changes in steps.
 
     The state that an object carries from step to step is determined by the steps. If a worker is lost, another worker
-    creates the object again and repeats the steps, so that results do not change. Executors may call a function twice
-    on a shard.
+    creates the object again and repeats the steps, so that results do not change. If an executor calls a function twice
+    on a shard, the function takes effect only once.
     """
 
     # make: callable(Shard) -> object

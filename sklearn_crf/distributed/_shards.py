@@ -23,8 +23,8 @@ class Shards:
     :class:`~sklearn_crf.RegressionTreeFieldClassifier` and :class:`~sklearn_crf.MultiConditionalMFA`.
 
     Weights are sent to the workers, which return the sums of the losses and gradients of their shards. Sums are formed
-    in a fixed order, in float64, wherever the shards are. The fitted weights are therefore bit-identical in this
-    process, from disk, and on any number of workers whose vector level equals the vector level of this process.
+    in a fixed order, in float64. The fitted weights are therefore bit-identical, whether shards are in memory, on disk,
+    or on any number of workers, if all workers have the vector level of this process.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Shards:
     client : dask.distributed.Client, "ray" or callable(shards) -> Executor, optional
         Where the shards are. On a cluster each shard stays on one worker, encoded. "ray" is the cluster to which
         ``ray.init`` has connected this process; None is this process. A function must make an
-        :class:`~sklearn_crf.distributed.Executor` of a list of :class:`~sklearn_crf.distributed.Shard`.
+        :class:`~sklearn_crf.distributed.Executor` from a list of :class:`~sklearn_crf.distributed.Shard`.
 
     Raises
     ------
@@ -140,7 +140,9 @@ class Shards:
         delayed = list(parts.to_delayed() if is_bag else parts)
         for k, part in enumerate(delayed):
             if not hasattr(part, "__dask_graph__"):
-                raise ValueError(f"parts must be a bag or delayed parts of dask, got {type(part).__name__} at {k}.")
+                raise ValueError(
+                    f"parts must be a dask bag or delayed dask objects, got {type(part).__name__} at index {k}."
+                )
         return cls._from_sources(
             [partial(_read_examples if is_bag else _compute, part) for part in delayed], client, keep=False
         )
@@ -204,7 +206,7 @@ class Shards:
         ----------
         function : callable(shard, broadcast) -> object
             Module-level function, which workers can import. Its results are numbers, arrays, or tuples, lists or data
-            classes of them.
+            classes of numbers and arrays.
         broadcast : object, default=None
             Argument that is sent to every worker.
 
@@ -240,8 +242,9 @@ class Shards:
             ``n_jobs=1``, because workers already have a thread for each of their tasks.
         method : str, default="predict"
         write : callable(number, result) -> object, optional
-            Called where the shard is, with the number of the shard and the result, for instance to write the result to
-            disk. Its return value is sent back in place of the result, so that few results are in memory here.
+            Called in the process that has the shard, with the number of the shard and the result, for instance to write
+            the result to disk. Its return value is sent back in place of the result, so that few results are in memory
+            in this process.
         **options : object
             Further arguments of the method.
 
@@ -307,8 +310,8 @@ class Shards:
         for number, each in zip_longest(range(len(self)), found if isinstance(found, Iterable) else ()):
             with errors_of(f"{type(self._held()).__name__}.{method}"):
                 if not isinstance(each, _Result) or each.number != number:
-                    what = f"that of shard {each.number}" if isinstance(each, _Result) else type(each).__name__
-                    where = "after the last one" if number is None else f"for shard {number}"
+                    what = f"the result of shard {each.number}" if isinstance(each, _Result) else type(each).__name__
+                    where = "after the last shard" if number is None else f"for shard {number}"
                     raise ValueError(f"results of all {len(self)} shards were expected in order, got {what} {where}.")
             yield each.result
 

@@ -21,7 +21,7 @@ def sum_in_tree_order(parts: Sequence) -> Any:
 
 
 def compute_tree_order(numbers: Sequence[int]) -> list[int]:
-    """Return the indices of shards in the order of the leaves of the tree, recursively even before odd positions."""
+    """Return the indices of shards in the order of the leaves of the tree: even before odd positions, recursively."""
     if len(numbers) < 2:
         return list(numbers)
     return compute_tree_order(numbers[::2]) + compute_tree_order(numbers[1::2])

@@ -43,7 +43,7 @@ def knots() -> np.ndarray:
 
 
 def gaussians() -> np.ndarray:
-    """Return the values of the Gaussians at the knots, (G, K). Gaussians are as wide as the distance of knots."""
+    """Return the values of the Gaussians at the knots, (G, K); their width is the distance of adjacent Gaussians."""
     centres = knots()[:: tuned.INTERVALS]
     return np.exp(-0.5 * ((knots() - centres[:, np.newaxis]) / (centres[1] - centres[0])) ** 2)
 
@@ -59,7 +59,8 @@ class Parameters:
     """Layout of a parameter vector: coefficients of filters in the cosine basis, weights of Gaussians, and pulls."""
 
     # Filters have norm one, so that their response to noise is about one.
-    # Influences are divided by the pixels of a filter, so that all filters add up to the image without its mean.
+    # Influences are divided by the number of pixels of a filter, so that all filters add up to the image without its
+    # mean.
 
     def __init__(self, n_stages: int, n_filters: int, side: int) -> None:
         self.basis, self.gaussians = cosines(side), gaussians() / side**2
@@ -88,7 +89,7 @@ class Parameters:
         return Stages(filters.reshape(*filters.shape[:2], self.side, -1), weights / self.side**2, pull.copy())
 
     def pulled_back(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Return the derivatives by the parameters, from the derivatives by the kernel's parameters."""
+        """Convert the gradient with respect to the kernel's parameters to the gradient of these parameters."""
         coefficients = self.parts(theta)[0]
         T, F = coefficients.shape[:2]
         n_taps, n_knots = self.side**2, self.gaussians.shape[1]
@@ -159,7 +160,7 @@ def is_of_qualities(corruption: Any) -> bool:
 
 
 def compute_table_unit(factor: float) -> float:
-    """Return the unit of images that JPEG compressed with tables of a factor."""
+    """Return the unit of images that JPEG compressed with quantisation tables of a given factor."""
     return tuned.UNIT_OF_TABLES * max(factor, tuned.LEAST_FACTOR)
 
 

@@ -191,7 +191,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         InvalidParameterError
             If a parameter is not valid.
         ValueError
-            If X and y do not fit, hold NaN or infinity, y is missing, or noise is above the range of X.
+            If X and y differ in shape or hold NaN or infinity, if y is missing, or if noise is above the range of X.
         """
         n_filters = self._check_n_filters()
         given = _Images.of(X, "X")
@@ -339,7 +339,7 @@ def _check_fitted_arrays(model: Any) -> None:
     require_numbers("weights_", model.weights_, (*model.filters_.shape[:2], None))
     require_numbers("pull_", model.pull_, model.filters_.shape[:1])
     require_numbers("unit_", np.asarray(model.unit_), ())
-    # The fields of the package have no ranges.
+    # Fields that come with the package have no ranges.
     require_optional_numbers(model, {"target_range_": (2,), "channel_range_": (None, 2)})
 
 

@@ -16,8 +16,8 @@ class PhotoNoise(NamedTuple):
 
     .. math:: y = \min(\max(x + \sigma(x) \, n, 0), 255), \qquad \sigma^2(x) \propto x + \text{offset}
 
-    An infinite offset stands for noise of equal variance everywhere. An end of the range clips values only if values
-    are there and no value is beyond.
+    An infinite offset stands for noise of equal variance everywhere. An end of the range clips values only if some
+    values lie at this end and no value lies beyond it.
     """
 
     offset: float
@@ -51,7 +51,7 @@ class PhotoNoise(NamedTuple):
         return BYTES[1] * (root - low) / (high - low)
 
     def compute_means(self, brightness: np.ndarray, level: float) -> np.ndarray:
-        """Return the means of the transformed noisy values, if ``level`` is the deviation of the transformed noise."""
+        """Return the means of transformed noisy values, where ``level`` is the deviation of the transformed noise."""
         deviation = np.full_like(brightness, level)
         if np.isfinite(self.offset):
             low, high = np.sqrt(np.add(BYTES, self.offset))
@@ -72,7 +72,7 @@ class PhotoNoise(NamedTuple):
 
 
 def _estimate_offset(values: np.ndarray, clipped: np.ndarray | None) -> float:
-    r"""Estimate the offset of a variance proportional to x + offset, from the noise of squares and their means.
+    r"""Estimate the offset of a variance proportional to x + offset, from the noise and the mean of image squares.
 
     Detail of the image only adds to the noise of a square. Variances are therefore fitted to a low quantile: the ratios
     of the measured variances to the fitted variances have the least pinball loss, in logarithms.
@@ -80,7 +80,7 @@ def _estimate_offset(values: np.ndarray, clipped: np.ndarray | None) -> float:
     mean, variance = _compute_moments_of_squares(values, clipped)
     if len(mean) < tuned.LEAST_SQUARES:
         return np.inf
-    # The least variance is the variance of rounding to integers.
+    # The smallest possible variance is the variance of rounding to integers.
     variance, best, loss_of_white = np.log(np.maximum(variance, 1 / 12)), (np.inf, np.inf), np.inf
     for growth in np.linspace(0, 1, 21):
         shape = (1 - growth) * BYTES[1] / 2 + growth * np.maximum(mean, 1.0)

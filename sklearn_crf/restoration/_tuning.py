@@ -1,4 +1,4 @@
-"""Tuned constants of restoration, and the trade-off of each."""
+"""Tuned constants of restoration, with the trade-off behind each constant."""
 
 # Minimum assumed noise level, for values from 0 to 255, in deblurring and enlargement.
 # With a lower noise level, rounding and model errors cause ripples.
@@ -55,6 +55,6 @@ MOMENTS = 0.9, 0.999
 HELD_OUT_CROPS = 24
 LOOKS = 20
 
-# Smallest number of images of which some are held out, and largest number of images that determine the unit.
+# Smallest number of images of which some are held out; largest number of images that determine the unit.
 LEAST_IMAGES = 5
 IMAGES_OF_UNIT = 16

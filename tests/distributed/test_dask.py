@@ -101,7 +101,7 @@ def test_a_bag_of_examples_is_trained_on_in_this_process(in_memory):
     bag = dask.bag.from_sequence(examples, npartitions=4)
     fitted = clone(ESTIMATORS["exact"]).fit(Shards.from_dask(bag))
     np.testing.assert_array_equal(weights(fitted), weights(in_memory["exact"]))
-    with pytest.raises(ValueError, match="parts must be a bag or delayed parts of dask, got tuple at 1"):
+    with pytest.raises(ValueError, match="parts must be a dask bag or delayed dask objects, got tuple at index 1"):
         Shards.from_dask([dask.delayed(load)(0), load(1)])
 
 
