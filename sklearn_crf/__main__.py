@@ -14,7 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line, restore or label an image file, and write the result to another file."""
     parser = argparse.ArgumentParser(prog="python -m sklearn_crf", description="Discriminative random fields.")
     commands = parser.add_subparsers(required=True, metavar="restore|label")
-    command = commands.add_parser("restore", help="remove noise, blocks, gaps in an image or a blur, or enlarge")
+    command = commands.add_parser("restore", help="remove noise, JPEG blocks or a blur, fill gaps, or enlarge")
     command.add_argument("image", type=Path, help="image file to read")
     command.add_argument("result", type=Path, help="image file to write")
     command.add_argument("--noise", type=float, help="standard deviation of the noise; estimated by default")

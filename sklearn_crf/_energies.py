@@ -55,7 +55,7 @@ def solve(
         state or a pair. The score of the result is the negative cost.
     label_costs : float or array-like of shape (K,), optional
         Cost of each label that is used at all, or the same cost for all labels. Label costs are finite and not
-        negative, lower the score, and do not depend on ``costs``. Labels are found by
+        negative, and lower the score whether or not ``costs`` is set. Labels are found by
         :class:`~sklearn_crf.inference.AlphaExpansion`.
     inference : str or Inference, default="auto"
         Name of an inference, such as "alpha_expansion", "trws" or "icm", or an inference object with options.
@@ -71,8 +71,8 @@ def solve(
     Raises
     ------
     ValueError
-        If shapes do not fit, a number is NaN or infinite but must not be, or the inference does not find labelings or
-        does not support the tables or label costs.
+        If shapes do not match, a number is NaN or infinite where this is not allowed, or the inference does not find
+        labelings or does not support the tables or label costs.
 
     See Also
     --------
@@ -134,7 +134,8 @@ def marginals(
     Raises
     ------
     ValueError
-        If shapes do not fit, a number is NaN or infinite but must not be, or the inference does not compute marginals.
+        If shapes do not match, a number is NaN or infinite where this is not allowed, or the inference does not compute
+        marginals.
 
     See Also
     --------

@@ -233,8 +233,8 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
 def sum_squares(values: np.ndarray) -> float:
     """Return the sum of squares of contiguous values, or NaN if values are not contiguous.
 
-    The sum is computed in the type of the values, in less time than the maximum. The sum is infinite if a value is
-    -inf.
+    The sum is computed in the type of the values, which takes less time than finding the maximum. The sum is infinite
+    if a value is -inf.
     """
     if not values.flags.c_contiguous:
         return np.nan
@@ -248,7 +248,7 @@ _MOST_BY_BLAS = 8192
 
 
 def compute_row_maxima(scores: np.ndarray) -> np.ndarray:
-    """Return ``scores.max(axis=1, keepdims=True)``, computed ten times faster if rows are short."""
+    """Return ``scores.max(axis=1, keepdims=True)``, ten times faster than NumPy if rows are short."""
     # scores: (N, K), K > 0; returns (N, 1)
     if scores.shape[1] > _LONG_ROW:
         return scores.max(axis=1, keepdims=True)
@@ -347,7 +347,7 @@ def sum_columns(columns):
     return total
 
 
-# Number of labels above which counting is faster than sorting, and maximum range of labels for counting.
+# Number of labels above which counting is faster than sorting; maximum range of labels for counting.
 _MANY, _SMALL_RANGE = 1024, 64
 
 

@@ -72,7 +72,7 @@ def errors_of(name: str) -> Iterator[None]:
 
 @contextmanager
 def restoring(found):
-    """Convert errors within the context to a ValueError that a saved object is damaged."""
+    """Convert errors inside the ``with`` block to a ValueError that says that the saved object is damaged."""
     try:
         yield
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
@@ -97,7 +97,7 @@ def require_numbers(name: str, values: Any, *shapes: tuple[int | None, ...]) -> 
 
 
 def require_optional_numbers(owner: Any, shapes: Mapping[str, tuple[int | None, ...]]) -> None:
-    """Raise ValueError unless the given attributes that an object has and that are not None are finite numbers."""
+    """Raise ValueError if a given attribute of an object exists, is not None, and is not an array of finite numbers."""
     for name, shape in shapes.items():
         values = getattr(owner, name, None)
         if values is not None:

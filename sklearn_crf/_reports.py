@@ -1,4 +1,4 @@
-"""Reports to the user: warnings that point to a line of the user, progress, and callbacks of scikit-learn."""
+"""Reports to the user: warnings that point to a line of the user's code, progress, and callbacks of scikit-learn."""
 
 import threading
 import warnings
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sklearn.exceptions import ConvergenceWarning
 
-# Packages whose frames may be between a line of the user and a warning: this package, its callers and dependencies.
+# Packages whose frames may be between the user's code and a warning: this package, its callers and dependencies.
 _BETWEEN = {"sklearn_crf", "sklearn", "joblib", "scipy", "concurrent", "threading", "contextlib", "functools"}
 
 
@@ -60,7 +60,7 @@ def _find_caller() -> FrameType | None:
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning that points to the line of the user from which this package was called."""
+    """Issue a warning that points to the line of the user's code that called this package."""
     frame = _find_caller()
     if frame is None:
         warnings.warn(message, category, stacklevel=2)
@@ -113,7 +113,7 @@ except ImportError:  # scikit-learn before 1.9 has no callbacks, so use ABC as a
 def fit_callbacks(estimator, X, y, max_iter):
     """Yield a function that reports an iteration of a fit to the callbacks of the estimator."""
     # X, y: training data
-    # The yielded function gets a function that returns the current fitted attributes, and returns True to stop the fit.
+    # The yielded function takes a function that returns the current fitted attributes; it returns True to stop the fit.
     if not hasattr(estimator, "_skl_callbacks"):
         yield lambda attributes: False
         return

@@ -27,8 +27,8 @@ _Value = TypeVar("_Value")
 class cached_property(Generic[_Value]):
     """Property that is computed once for each instance, without a lock.
 
-    Python 3.11 computes ``functools.cached_property`` under a lock, on which a process that is forked meanwhile waits
-    forever. Here two threads may both compute the value, and both return the first result.
+    Python 3.11 computes ``functools.cached_property`` under a lock. A process that is forked meanwhile would wait for
+    this lock forever. Here two threads may both compute the value, and both return the first result.
     """
 
     def __init__(self, function: Callable[[Any], _Value]):

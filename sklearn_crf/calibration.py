@@ -266,7 +266,7 @@ def _check_fitted(scaling: Any) -> None:
 
 
 def _make_loss(fitted, y, weight, probability_of):
-    """Return the total weight of the labelled nodes of held-out examples, and their loss by the temperature.
+    """Return the total weight of the labelled nodes of held-out examples, and their loss as a function of temperature.
 
     The loss is the weighted sum of the negative log-probabilities of the labels.
     """
@@ -276,7 +276,8 @@ def _make_loss(fitted, y, weight, probability_of):
     for labels in y:
         flat = encoding.convert_to_label_array(labels).ravel()
         nodes = np.flatnonzero(~encoding.mask_missing_nodes(flat, missing))
-        # Ignore labels of classes that are missing from the training examples of the fold: no probability exists.
+        # Ignore labels of classes that are missing from the training examples of the fold: their probability is
+        # unknown.
         nodes = nodes[np.isin(flat[nodes], fitted.classes_)]
         labelled.append((nodes, np.searchsorted(fitted.classes_, flat[nodes])))
 

@@ -91,8 +91,8 @@ def top_transitions(
     k : int, optional
         Number of weights; None returns all nonzero weights.
     edge_feature_names : sequence of str, optional
-        Names of the edge features. By default the constant term and differences of node features get names that say
-        so, and other edge features are "edge0", "edge1" and so on.
+        Names of the edge features. By default, the constant term is "constant" and differences of node features are
+        "|difference of ...|"; other edge features are "edge0", "edge1" and so on.
 
     Returns
     -------
@@ -191,13 +191,13 @@ def _get_edge_names(field, names, given):
 
 
 def _get_marked(field, attribute):
-    """Return the indices of the features whose gaps have marks, empty if no feature was missing."""
+    """Return the indices of the features whose missing values have an indicator, empty if no feature was missing."""
     marked = getattr(field, attribute, None)
     return [] if marked is None else marked.tolist()
 
 
 def _append_marked(names, marked):
-    """Return the names of features, followed by the names of the features that mark their gaps."""
+    """Return the names of features, followed by the names of the indicators of missing values."""
     return [*names, *(f"{names[i]} missing" for i in marked)]
 
 

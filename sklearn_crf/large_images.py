@@ -70,7 +70,7 @@ def predict_in_tiles(
       The label then has the largest belief at every fixed point of the messages of the whole image. For two classes
       whose edges prefer equal labels, a label is certain if messages that start from both extremes agree. Both rules
       also apply to tree-reweighted messages with ``edge_probabilities="chains"``. If less than half of the first tile
-      is certain, tiles only have to agree.
+      is certain, neighbouring tiles only have to agree at their seams.
     - Tree fields: the mean u of the Gaussian field solves J u = h. Tiles are solved until the residual of the system of
       the whole image is within the tolerance of the solver. The least eigenvalue of J is bounded below, by the least
       eigenvalues of the factors' precisions, summed over the factors of a pixel. The residual thus bounds the distance
@@ -307,7 +307,7 @@ class _TiledPrediction:
         return float(max(gap, 0.0))
 
     def _compute_loss_between(self, tile, window, columns):
-        """Return the sum over edges from a tile to other tiles of the largest score minus the actual score."""
+        """Return the sum, over edges from a tile to other tiles, of the largest score minus the actual score."""
         model = self.model(window)
         is_own = np.zeros(window.shape, dtype=bool)
         is_own[tile.inside(window)] = True

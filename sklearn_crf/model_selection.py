@@ -264,7 +264,7 @@ def _spread(value, columns, n_classes, method):
     if value.shape[-1] != len(columns):
         raise ValueError(
             f"cross_val_predict: the training set of a fold lacks a class, and {method} does not return one column "
-            "for each other class."
+            "for each of the remaining classes."
         )
     spread = np.full((*value.shape[:-1], n_classes), _UNSEEN[method], dtype=value.dtype)
     spread[..., columns] = value
@@ -334,7 +334,7 @@ def coupling_audit(
         ``results`` is a dict of arrays with an entry for each pair, ordered by estimator: the names ``learning`` and
         ``inference``; ``matched``, whether the inference is the estimator's own; ``mean_test_score`` and
         ``std_test_score`` over examples; ``mean_log_loss``, NaN if an estimator has no marginals; ``mean_fit_time`` and
-        ``mean_predict_time``, means over folds in seconds; ``rank_test_score``; ``difference`` to the best pair;
+        ``mean_predict_time``, means over folds in seconds; ``rank_test_score``; ``difference`` from the best pair;
         ``difference_low`` and ``difference_high``, the ends of its simultaneous 95 % interval (infinite if there are
         too few examples to tell); and ``p_value``. ``scores`` has shape (n_pairs, n_examples), with NaN for examples
         without labels.
@@ -386,7 +386,7 @@ def coupling_audit(
     folds = make_example_splits(cv, next(iter(estimators.values())), y, n_examples, groups)
     times = np.bincount(np.concatenate([test for _, test in folds]), minlength=n_examples)
     if not times.all():
-        raise ValueError(f"cv needs every example in a test set, but example {np.argmin(times)} is in none.")
+        raise ValueError(f"cv needs every example in a test set, but example {np.argmin(times)} is in no test set.")
     tasks = [(name, fold) for name in estimators for fold in range(len(folds))]
     found = Parallel(n_jobs=n_jobs)(
         delayed(_audit_fold)(clone(estimators[name]), X, y, *folds[fold], inference, score) for name, fold in tasks

@@ -104,10 +104,10 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : classifier of this package, default=None
-        The field, cloned by ``fit``. None is ``TRWCRF(pairwise="ising", inference="map",
-        max_iter=1000)``. It predicts the most probable combination of labels, which makes the most rows correct as a
-        whole. With ``inference="auto"`` each label is the most probable label by itself, which makes fewer single
-        labels wrong.
+        The field, cloned by ``fit``. None is ``TRWCRF(pairwise="ising", inference="map", max_iter=1000)``. It predicts
+        the most probable combination of labels, which maximises the expected number of rows whose labels are all
+        correct. With ``inference="auto"``, each label is predicted by its own probability, which makes fewer errors in
+        single labels.
     structure : {"auto", "chow_liu", "full"} or array-like of shape (n_edges, 2), default="auto"
         Pairs of labels that depend on each other: the tree of :func:`chow_liu_edges`, all pairs, or an array of pairs.
         "auto" is "full" for at most 15 labels, which can be learned exactly in seconds, and otherwise "chow_liu".

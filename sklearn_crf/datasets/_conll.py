@@ -133,7 +133,7 @@ def write_conll(
     separator : str, default=" "
         Text between columns.
     documents : array-like of shape (n_sentences,), optional
-        Document of each sentence. A ``-DOCSTART-`` line is written at the beginning and wherever it changes.
+        Document of each sentence. A ``-DOCSTART-`` line is written at the beginning and wherever the document changes.
     comments : sequence of sequences of str, optional
         Comment lines to write before each sentence.
 

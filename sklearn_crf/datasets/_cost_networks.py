@@ -20,7 +20,7 @@ _TOKENS = re.compile(r'"([^"]*)"|([\[\]{}])|([^\s,:\[\]{}"]+)')
 
 def read_wcsp(path: Path, max_bytes: int) -> FactorGraph:
     """Return the factor graph of a ``.wcsp`` file."""
-    hint = " Only functions given by tables are supported, not those given by keywords."
+    hint = " Only functions given by tables are supported, not functions given by keywords."
     _, reader = _text.read_numbers_of(path, max_bytes=max_bytes, any_heading=True, hint=hint)
     n_nodes = reader.integer("the number of variables")
     reader.integer("the largest domain size")
@@ -77,7 +77,7 @@ def read_cfn(path: Path, max_bytes: int) -> FactorGraph:
     for f in references:
         tables[f] = known.get(tables[f])
         if tables[f] is None or isinstance(tables[f], str):
-            raise ValueError(f"{path}: function {f} refers to the costs of a function that has none.")
+            raise ValueError(f"{path}: function {f} refers to the costs of a function that has no costs.")
         _check_shape(path, f, tables[f], n_states[scopes[f]])
     return _convert_to_model(path, n_states, scopes, tables, top)
 
@@ -227,7 +227,9 @@ def _check_shape(path: Path, f: int, table: Costs, shape: np.ndarray) -> None:
     else:
         fits = table.shape == tuple(shape)
     if not fits:
-        raise ValueError(f"{path}: function {f} shares costs with a function of other numbers of values.")
+        raise ValueError(
+            f"{path}: function {f} shares costs with a function whose variables have other numbers of values."
+        )
 
 
 def _find_lowest(table: Costs) -> float:

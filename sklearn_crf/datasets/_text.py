@@ -175,7 +175,7 @@ class NumberReader:
         return int(self.integers(1, what, lowest, highest)[0])
 
     def logarithms(self, place):
-        """Return the natural logarithms of the numbers at the given positions; only a number 0 gives -inf."""
+        """Return the natural logarithms of the numbers at the given positions; only the number 0 gives -inf."""
         # place: (n,), ascending
         with np.errstate(divide="ignore"):
             found = np.log(self.values[place])

@@ -1,12 +1,13 @@
 """Limits on files that are read and on generated data; larger limits allow more memory use before an error."""
 
-# Largest size in bytes of the decompressed text of a file, and of a chunk that is decompressed at once.
+# Largest size in bytes of the decompressed text of a file; size in bytes of a chunk that is decompressed at once.
 MAX_BYTES, CHUNK = 2**30, 2**20
 
 # Maximum length of a word in characters, which is enough for any number.
 LONGEST_WORD = 400
 
-# Maximum number of states of a node, and of entries of an array of marginals. Files that need more are refused.
+# Maximum number of states of a node; maximum number of entries of an array of marginals. Files that need more are
+# refused.
 MAX_STATES, MAX_MARGINALS = 2**20, 2**27
 
 # Tables that list fewer entries than this fraction of their joint states are stored as lists.

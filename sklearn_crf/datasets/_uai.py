@@ -19,7 +19,7 @@ PathLike = str | OsPathLike[str]
 _LARGEST_SCORE, _SMALLEST_SCORE = 709.0, -708.0
 
 
-# Tolerance for rounded probabilities above one, and the error of each term of a sum that is rounded to two digits.
+# Tolerance for rounded probabilities above one; error of each term in a sum of numbers that are rounded to two digits.
 _ROUNDING, _TWO_DIGITS = 1e-6, 0.005
 
 
@@ -31,9 +31,9 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
 
     Files of toulbar2, whose names end in ``.wcsp`` or ``.cfn``, are cost function networks. Scores are negative costs.
     A joint state is forbidden if its cost, plus the lowest costs of all other functions, reaches the upper bound of
-    the file. Labelings whose total cost reaches the bound are not forbidden otherwise. If a ``.cfn`` file asks for a
-    maximum, scores are the numbers in the file. Functions given by keywords instead of tables, such as ``salldiff``,
-    raise an error.
+    the file. A labeling whose total cost reaches the bound is not forbidden for any other reason. If a ``.cfn`` file
+    asks for a maximum, scores are the numbers in the file. Functions given by keywords instead of tables, such as
+    ``salldiff``, raise an error.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def read_evidence(
     n_nodes : int
         Number of nodes of the model.
     sample : int, optional
-        Index of the sample of evidence, from 0. None requires that there is only one.
+        Index of the sample of evidence, from 0. None requires that the file has a single sample.
     max_bytes : int, default=2**30
         Largest size of the decompressed text. A longer text raises an error.
 

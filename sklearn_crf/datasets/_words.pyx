@@ -30,8 +30,8 @@ def read_numbers(
     """Fill ``values`` with the numbers of a text, until the text or the array ends.
 
     Returns the number of words read, the position after them, the number of line ends passed, and whether the next word
-    is a number. If it is not, the first three values tell where it is. Numbers too small for all digits of a double are
-    listed in ``tiny`` with their words, and none of them becomes 0.
+    is a number. If the next word is not a number, the first three values tell where this word is. Numbers too small for
+    all digits of a double are listed in ``tiny`` with their words, and none of them becomes 0.
     """
     cdef:
         Py_ssize_t n = text.shape[0], n_values = values.shape[0], n_read = 0, start, n_lines = 0

@@ -93,7 +93,7 @@ class PairwiseTablesDisplay:
     def from_predictions(
         cls, y_true: Sequence, y_pred: Sequence, *, edges: Sequence | None = None, axes: Any = None
     ) -> PairwiseTablesDisplay:
-        r"""Draw how much more often pairs of labels are predicted on edges than they are true.
+        r"""Draw, for each pair of labels on edges, its predicted frequency minus its true frequency.
 
         .. math::
             d_{ab} = \frac{100}{|E|} \sum_{(i, j) \in E} [\hat y_i = a, \hat y_j = b] - [y_i = a, y_j = b]

@@ -62,8 +62,8 @@ class Example:
     factors : dict of str to array-like of shape (n_factors, arity) of int, optional
         Factors of any number of nodes, by the name of their type. A row lists the nodes of a factor, in an order that
         has the same meaning for all factors of the type. Each type has its own weights, which all its factors share in
-        all examples. If factors have features, the value is a pair: the nodes, and the features of shape (n_factors,
-        R).
+        all examples. If factors have features, the value is a pair of the nodes and an array of features, of shape
+        (n_factors, R).
     fixed_factors : list of (scope, table), optional
         Factors with given scores that are not learned, in the form that
         :meth:`~sklearn_crf.models.FactorGraph.from_factors` accepts, such as the hard constraint

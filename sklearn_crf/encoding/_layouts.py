@@ -210,7 +210,7 @@ def _read_list(X, lattice_ndim):
 def describe_empty_example(i, shape):
     """Build the error message for an example without nodes or features."""
     return (
-        f"X[{i}] of shape {tuple(shape)} is empty: fit needs a node and a feature in every example: leave it out "
+        f"X[{i}] of shape {tuple(shape)} is empty, but fit needs a node and a feature in every example: leave it out "
         "together with its labels."
     )
 

@@ -145,9 +145,9 @@ def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: 
     stop = 0
     for entity in ordered:
         if not 0 <= entity.start < entity.stop <= n_tokens:
-            raise ValueError(f"found holds {entity}, which is empty or outside of the n_tokens={n_tokens} tokens.")
+            raise ValueError(f"{entity} in found is empty or outside of the n_tokens={n_tokens} tokens.")
         if entity.start < stop:
-            raise ValueError(f"found holds {entity}, which overlaps the entity before it, which ends at {stop}.")
+            raise ValueError(f"{entity} in found overlaps the previous entity, which ends at {stop}.")
         stop = entity.stop
     for entity, prefixes in zip(ordered, ENTITY_SCHEMES[scheme].list_prefixes(ordered), strict=True):
         ending = f"-{entity.kind}" if entity.kind else ""

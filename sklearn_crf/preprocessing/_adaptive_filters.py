@@ -238,7 +238,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             yield rows, means, inputs.reshape(-1, self._size), kinds.ravel()
 
     def _filtered(self, plane, structure=None, filters=None):
-        """Return an image (H, W), restored by filters of kinds, or by filters of positions without a structure."""
+        """Return the image (H, W) that filters of kinds restore, or filters of positions if no structure is given."""
         filters = self.place_filters_ if structure is None else filters
         found = np.empty(plane.shape)
         for rows, means, inputs, kinds in self._iterate_bands(plane, structure):

@@ -70,7 +70,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     estimator_ : classifier
         The classifier fitted on all examples.
     classes_ : ndarray of shape (n_classes,)
-        Classes; each column of scores belongs to one.
+        Classes, one for each column of scores.
     n_features_in_ : int
         Number of features of a node.
     feature_names_in_ : ndarray of shape (n_features_in_,)

@@ -9,7 +9,7 @@ from sklearn_crf.preprocessing._filter_bank import ChannelUnion, FilterBank
 from sklearn_crf.preprocessing._patch_denoisers import PatchAverages, PatchGroups, PatchShrinkage, make_noise_averages
 from sklearn_crf.preprocessing._tuning import N_THRESHOLDS, NOISE_SPREAD, THRESHOLDS
 
-# Options of PatchGroups that take a fifth of the default time, not counting the pilot, which is shared.
+# Options with which PatchGroups takes a fifth of its default time, not counting the pilot image, which is shared.
 _QUICK_GROUPS = {"search_radius": 12, "step": 8}
 
 # Names of banks that adapt to the noise; the second searches for groups of patches more thoroughly.

@@ -108,7 +108,7 @@ BANKS = {
     "dct": build_dct_kernels,
 }
 
-# Side of the patches in pixels, number of principal components that are kernels, and number of sampled patches.
+# Side of the patches in pixels; number of principal components that are kernels; number of sampled patches.
 _PCA_SIDE, _N_COMPONENTS, _N_PATCHES = 7, 24, 50_000
 
 
@@ -337,7 +337,7 @@ def _write_separable(plane, kernels, level, out, channels, n_threads):
 
 
 def _filter_by_fourier(plane, kernels, level, out, channels):
-    """Write the responses to some kernels, tile by tile (overlap-save method)."""
+    """Write the responses to kernels, tile by tile (overlap-save method)."""
     before = [max(kernel.shape[axis] // 2 for kernel in kernels) for axis in (0, 1)]
     after = [max((kernel.shape[axis] - 1) // 2 for kernel in kernels) for axis in (0, 1)]
     sides = [min(length, _tuning.TILE_SIDE) for length in plane.shape]

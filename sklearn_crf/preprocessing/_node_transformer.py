@@ -294,7 +294,7 @@ def put_back(rows, x):
 
 
 def find_missing_label(transformer):
-    """Return the value that marks missing labels, set by the transformer, else its classifier, else the field."""
+    """Return the value of missing labels that the transformer sets, or else its classifier, or else the field."""
     if transformer.missing_label is not None:
         return transformer.missing_label
     own = getattr(getattr(transformer, "estimator", None), "missing_label", None)

@@ -175,7 +175,8 @@ class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
     Parameters
     ----------
     bandwidths : array-like of shape (n_bandwidths,), default=(7.0,)
-        b, in units of the image, positive. Pixels whose patches differ by more (root mean square) have no weight.
+        b, in units of the image, positive. Pixels whose patches differ by more than b (root mean square) have no
+        weight.
     guide_threshold : float or None, default=20.0
         Threshold of the guide; None compares patches in the image itself.
     search_radius : int, default=8

@@ -299,7 +299,7 @@ def _check_numbers(name, given, lowest):
     numbers = list(given) if isinstance(given, (list, tuple)) else [given]
     if not numbers or not all(isinstance(number, Integral) and number >= lowest for number in numbers):
         raise InvalidParameterError(
-            f"{name} must be an int of at least {lowest} or a list of them, not empty, got {given!r}."
+            f"{name} must be an int of at least {lowest} or a non-empty list of such integers, got {given!r}."
         )
     return numbers
 

@@ -25,9 +25,9 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
     """Compute nine features per pixel: CIE Lab, and both eigenvalues of the structure tensor of each Lab plane.
 
     The structure tensor of a plane ``f`` is ``G_sigma * (grad f grad f')``, a Gaussian average of products of first
-    derivatives (Sobel, in units of ``f`` per pixel). The tensor's larger eigenvalue measures edges, the smaller one
-    corners and fine texture. These features are from Kelm, Pal & McCallum 2006, section 3. Computing features requires
-    scikit-image (``pip install sklearn_crf[images]``).
+    derivatives (Sobel, in units of ``f`` per pixel). The tensor's larger eigenvalue measures edges, and its smaller
+    eigenvalue measures corners and fine texture. These features are from Kelm, Pal & McCallum 2006, section 3.
+    Computing features requires scikit-image (``pip install sklearn_crf[images]``).
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Tuned constants of the transformers, with the trade-off behind each constant."""
 
-# Minimum number of image rows per thread, for filters and averages, for shrinking patches, and for groups of patches.
+# Minimum number of image rows per thread: for filters and averages, for shrinking patches, and for groups of patches.
 # Patches and groups need longer ranges, because patches at the border between two ranges are computed twice.
 FILTERED_ROWS, SHRUNK_ROWS, GROUPED_ROWS = 16, 64, 128
 
@@ -35,7 +35,7 @@ FEW_FEATURES = 32
 # With more runs, folds mix classes better, but more held-out nodes have neighbours in training.
 RUNS_PER_FOLD = 2
 
-# Number of nodes transformed per call: enough to make the cost of a call negligible, without doubling a large X.
+# Number of nodes transformed per call: enough to make the cost of a call negligible, without copying all of a large X.
 NODES_AT_ONCE = 2**17
 
 # Minimum contrast of patches and windows, relative to the contrast of all images. Flatter patches match anywhere.
@@ -49,5 +49,6 @@ SPECTRA_AT_ONCE = 32
 
 # Thresholds of the default filter bank in multiples of the noise of the inputs. Each threshold gives a channel.
 # If the 90 % quantile of image noise exceeds NOISE_SPREAD times the 10 % quantile, N_THRESHOLDS thresholds are used.
-# These thresholds range from the smallest multiple of the lower quantile to the largest multiple of the higher one.
+# These thresholds range from the smallest multiple of the lower quantile to the largest multiple of the higher
+# quantile.
 THRESHOLDS, NOISE_SPREAD, N_THRESHOLDS = (1.8, 2.7, 3.5), 1.5, 6

@@ -1,4 +1,4 @@
-/* Columns of strings by the name that they are a value of: a hash table with open addressing.
+/* Columns of string values, by the name that has the value: a hash table with open addressing.
  *
  * With a dictionary for each name, a lookup would cause four cache misses: index, entry, string and number.
  * Here, a slot holds a short string and its column. */

@@ -110,7 +110,7 @@ def test_tagger(edge_features):
     assert [part.tolist() for part in tagger.predict([[]])] == [[]]
     assert tagger.predict_proba([[], []])[1].shape == (0, 2)
     assert tagger.score([[], *X], [[], *y]) == 1.0
-    with pytest.raises(ValueError, match=r"X\[1\] of shape .* is empty: fit needs a node"):
+    with pytest.raises(ValueError, match=r"X\[1\] of shape .* is empty, but fit needs a node"):
         make_pipeline(SequenceVectorizer(edge_features=edge_features), TRWCRF()).fit([X[0], [], X[1]], [y[0], [], y[1]])
 
 

@@ -177,11 +177,16 @@ def test_a_field_learns_on_them():
         ({"max_distance": 0}, IMAGES, MASKS, "'max_distance' parameter of PatchOverlays must be"),
         ({"max_correlation": 0.0}, IMAGES, MASKS, "'max_correlation' parameter of PatchOverlays must be"),
         ({"patch_size": 1}, IMAGES, MASKS, "'patch_size' parameter of PatchOverlays must be"),
-        ({"patch_size": []}, IMAGES, MASKS, "patch_size must be an int of at least 2 or a list of them, not empty"),
+        (
+            {"patch_size": []},
+            IMAGES,
+            MASKS,
+            "patch_size must be an int of at least 2 or a non-empty list of such integers",
+        ),
         ({"patch_size": [6, 1]}, IMAGES, MASKS, r"patch_size must be an int of at least 2 .*, got \[6, 1\]"),
         ({"patch_size": [6, 30]}, IMAGES, MASKS, "no window of 30 x 30 pixels with some contrast"),
         ({"max_distance": [1, 2]}, IMAGES, MASKS, "max_distance has 2 numbers, but patch_size has 1"),
-        ({"max_distance": [0]}, IMAGES, MASKS, "max_distance must be an int of at least 1 or a list of them"),
+        ({"max_distance": [0]}, IMAGES, MASKS, "max_distance must be an int of at least 1 or a non-empty list"),
     ],
 )
 def test_bad_input(options, X, y, message):
