@@ -1,6 +1,11 @@
 """Conversion of X, y and sample_weight to batches of examples, and conversion of results to the layout of X."""
 
-from sklearn_crf.encoding._added_features import Filling, append_boundaries, attributes_of_filling
+from sklearn_crf.encoding._added_features import (
+    Filling,
+    append_boundaries,
+    attributes_of_filling,
+    sum_known_features,
+)
 from sklearn_crf.encoding._batches import (
     chain_features,
     complete_batch,

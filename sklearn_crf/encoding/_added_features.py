@@ -21,34 +21,60 @@ class MeanFilling:
     marked: np.ndarray  # (n_marked,) ascending
 
     @classmethod
-    def of(cls, parts: Iterable[tuple[np.ndarray, np.ndarray]], n_features: int, name: str) -> "MeanFilling":
-        """Return a filling with the weighted means of the known values."""
-        # parts: pairs of features, (n, n_features), and weights of their rows, (n,); name: name of the features in
-        # errors
-        sums = np.zeros((3, n_features))  # weighted sums of values, sums of weights, and numbers of gaps
-        for features, own in parts:
-            gaps = np.isnan(features)
-            known = np.where(gaps, 0.0, features)
-            sums += np.stack([own @ known, own @ ~gaps, gaps.sum(axis=0)])
-        lacking = np.flatnonzero(~(sums[1] > 0))
+    def of(cls, sums: np.ndarray, name: str) -> "MeanFilling":
+        """Return the weighted means of the known values as filling, given the result of ``_sum_known``."""
+        # sums: (4, n_features); name: what the features are called in errors
+        lacking = np.flatnonzero(sums[3] == 0)
         if len(lacking):
             raise ValueError(f"Feature {lacking[0]} of {name} has no known value: leave this feature out.")
         return cls(sums[0] / sums[1], np.flatnonzero(sums[2]))
 
-    def fill(self, features: Any, name: str) -> np.ndarray:
+    def fill(self, features: Any, name: str) -> Any:
         """Return the features with missing values replaced, followed by an indicator of each marked feature."""
         # features: (..., n_features)
-        if not isinstance(features, np.ndarray):
-            raise ValueError(
-                f"{name} has sparse features, but missing values are only supported in arrays: use {name}.toarray()."
-            )
-        gaps = np.isnan(features)
-        lacking = np.flatnonzero(gaps.reshape(-1, gaps.shape[-1]).any(axis=0))
-        new = np.setdiff1d(lacking, self.marked)
+        known, gaps = _split_gaps(features, self.values, name)
+        new = np.setdiff1d(_find_columns(gaps), self.marked)
         if len(new):
             raise ValueError(f"{name} contains NaN in feature {new[0]}, which was complete in fit.")
-        filled = np.where(gaps, self.values.astype(features.dtype), features)
-        return np.concatenate([filled, gaps[..., self.marked].astype(features.dtype)], axis=-1)
+        return _append_columns(known, gaps[:, self.marked] if sp.issparse(gaps) else gaps[..., self.marked])
+
+
+def _split_gaps(features: Any, values: np.ndarray, name: str) -> tuple[Any, Any]:
+    """Return features with gaps replaced by the values of their columns, and booleans that mark the gaps."""
+    # values: (n_features,)
+    if isinstance(features, np.ndarray):
+        gaps = np.isnan(features)
+        return np.where(gaps, values.astype(features.dtype), features), gaps
+    if not sp.issparse(features):
+        raise ValueError(f"{name} is a linear operator, but missing features need arrays or sparse matrices.")
+    known, gaps = features.copy(), features.copy()
+    known.sum_duplicates()
+    gaps.sum_duplicates()
+    gaps.data = np.isnan(gaps.data)
+    known.data = np.where(gaps.data, values.astype(features.dtype)[known.indices], known.data)
+    gaps.eliminate_zeros()
+    return known, gaps
+
+
+def _find_columns(gaps: Any) -> np.ndarray:
+    """Return the columns of a mask that have a gap."""
+    if sp.issparse(gaps):
+        return np.unique(gaps.indices)
+    return np.flatnonzero(gaps.reshape(-1, gaps.shape[-1]).any(axis=0))
+
+
+def _sum_known(parts: Iterable[tuple[Any, np.ndarray]], n_features: int, name: str) -> np.ndarray:
+    """Sum over rows for each feature: known values, their weights, the number of gaps, the number of known values."""
+    # parts: pairs of features, (n, n_features), and weights, (n,)
+    # returns: (4, n_features); rows of weight 0 are not counted as known
+    sums = np.zeros((4, n_features))
+    for features, weight in parts:
+        known, gaps = _split_gaps(features, np.zeros(n_features), name)
+        gaps, counted = gaps.astype(float), (weight > 0).astype(float)
+        totals = np.stack([weight @ gaps, counted @ gaps])
+        ones = np.ones(len(weight))
+        sums += np.stack([weight @ known, weight.sum() - totals[0], ones @ gaps, counted.sum() - totals[1]])
+    return sums
 
 
 # Names of the fitted attributes of the filling of nodes, and of the filling of edges
@@ -70,14 +96,13 @@ class Filling:
         return None if nodes is None else cls(nodes, edges)
 
     @classmethod
-    def of(cls, encoded: Encoded, weight: np.ndarray | None) -> "Filling":
-        """Return a filling with the weighted means of the training data."""
-        # weight: (n_examples,), or None if all are one
-        weight = np.ones(encoded.n_examples) if weight is None else weight
-        edges = list(_iterate_edge_features(encoded, weight))
+    def of(cls, parts: Iterable[tuple[np.ndarray, np.ndarray | None]]) -> "Filling":
+        """Return the filling by the weighted means of the training data, given ``sum_known_features`` of its parts."""
+        nodes, edges = zip(*parts, strict=True)
+        edges = [own for own in edges if own is not None]
         return cls(
-            MeanFilling.of(_iterate_features(encoded, weight), encoded.n_features, "X"),
-            MeanFilling.of(edges, edges[0][0].shape[1], "edge_features") if edges else None,
+            MeanFilling.of(np.sum(nodes, axis=0), "X"),
+            MeanFilling.of(np.sum(edges, axis=0), "edge_features") if edges else None,
         )
 
     def fill(self, encoded: Encoded) -> Encoded:
@@ -109,6 +134,18 @@ class Filling:
         return replace_fields(x, **found)
 
 
+def sum_known_features(encoded: Encoded, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Sum the known node features of examples, and the edge features if examples were given with any."""
+    # weight: (n_examples,), or None if all are one
+    # returns: (4, n_features) and (4, n_edge_features)
+    weight = np.ones(encoded.n_examples) if weight is None else weight
+    edges = list(_iterate_edge_features(encoded, weight))
+    return (
+        _sum_known(_iterate_features(encoded, weight), encoded.n_features, "X"),
+        _sum_known(edges, edges[0][0].shape[1], "edge_features") if edges else None,
+    )
+
+
 def attributes_of_filling(filling: Filling | None) -> dict[str, np.ndarray | None]:
     """Return a dict of the fitted attributes that hold a filling; its values are None if no feature was missing."""
     parts = (None, None) if filling is None else (filling.nodes, filling.edges)
@@ -119,24 +156,21 @@ def attributes_of_filling(filling: Filling | None) -> dict[str, np.ndarray | Non
     }
 
 
-def _iterate_features(encoded: Encoded, weight: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each array of node features, yield the array, (n, n_features), and the weights of its rows, (n,)."""
-    if encoded.is_sparse:
-        raise ValueError("X has sparse node features, with which missing values are not supported: use toarray().")
+def _iterate_features(encoded: Encoded, weight: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yield node features, (n, n_features), and the weights of their nodes, (n,)."""
     if encoded.layout == "nodes":
         yield encoded.array, weight
         return
     for x, own in zip(encoded.items if encoded.layout == "list" else encoded.array, weight, strict=True):
         rows = x.node_features if encoded.layout == "list" else x.reshape(-1, encoded.n_features)
-        if isinstance(rows, np.ndarray):
-            yield rows, np.full(len(rows), own)
+        yield rows, np.full(rows.shape[0], own)
 
 
-def _iterate_edge_features(encoded: Encoded, weight: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each given array of edge features, yield the array, (n, n_edge_features), and its row weights, (n,)."""
+def _iterate_edge_features(encoded: Encoded, weight: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yield given edge features, (n, n_edge_features), and the weights of their edges, (n,)."""
     for x, own in zip(encoded.items if encoded.layout == "list" else (), weight, strict=False):
-        if isinstance(x.edge_features, np.ndarray):
-            yield x.edge_features, np.full(len(x.edge_features), own)
+        if x.edge_features is not None:
+            yield x.edge_features, np.full(x.edge_features.shape[0], own)
 
 
 def append_boundaries(encoded):

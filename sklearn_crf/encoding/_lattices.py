@@ -86,7 +86,6 @@ def _warn_of_names(names, estimator):
 def _encode_nodes(X, function, dtype, estimator, reset, allow_nan):
     if sp.issparse(X):
         X = convert_to_csr(X, "X")
-        allow_nan = False
     options = {"accept_sparse": "csr", "dtype": list(dtype), "order": "C"}
     if allow_nan:
         options["ensure_all_finite"] = "allow-nan"
@@ -311,7 +310,7 @@ def _require_finite(x, name, parts=None, allow_nan=False):
     with np.errstate(invalid="ignore", over="ignore"):
         if np.isfinite(values.sum(dtype=np.float64)) or np.all(np.isfinite(values)):
             return False
-    if allow_nan and values is x and not np.isinf(values).any():
+    if allow_nan and not np.isinf(values).any():
         return True
     for i, part in parts or ():
         _require_finite(part, f"{name}[{i}]", allow_nan=allow_nan)

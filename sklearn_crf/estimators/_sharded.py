@@ -37,6 +37,10 @@ class ShardedExamples:
         # Callbacks stay in this process, so shards get a copy of the estimator without callbacks.
         self._reader = reader = replace(reader, estimator=type(field)(**field.get_params(deep=False)))
         found = shards.map(_survey, reader)
+        if any(part.outline is None for part in found):
+            filling = encoding.Filling.of(shards.map(_sum_known_features, reader))
+            self._reader = reader = replace(reader, filling=filling)
+            found = shards.map(_survey, reader)
         names = [part.name for part in found]
         require_one_vector_level(found)
         classes = encoding.sort_classes([labels for part in found for labels in part.labels], field.classes)
@@ -99,7 +103,7 @@ class _Survey(NamedTuple):
     """Properties of a shard that are determined before training."""
 
     name: str
-    outline: encoding.Outline
+    outline: encoding.Outline | None  # None if features are missing that are not yet filled
     labels: list
     vector_level: str
 
@@ -120,7 +124,10 @@ def _survey(shard, reader):
     field = reader.estimator
     X, y, _ = shard.load()
     with shard.named_in_errors():
-        encoded = reader.encode(X, reset=True)
+        encoded = reader.read(X, reset=True, allow_nan=True)
+        if encoded.has_nan and reader.filling is None:
+            return _Survey(shard.name, None, [], VECTOR_LEVEL)
+        encoded = reader.complete(encoded, reader.filling)
         labels = (
             encoding.collect_distinct_labels(y, encoded, missing_label=field.missing_label)
             if field.classes is None
@@ -128,6 +135,14 @@ def _survey(shard, reader):
         )
     distinct = [np.unique(np.concatenate(kind)) for kind in _split_by_kind(labels)]
     return _Survey(shard.name, encoding.Outline.of(encoded), distinct, VECTOR_LEVEL)
+
+
+def _sum_known_features(shard, reader):
+    """Return sums of features and of weights, from which the means are computed that fill missing features."""
+    X, _, weight = shard.load()
+    with shard.named_in_errors():
+        encoded = reader.read(X, reset=True, allow_nan=True)
+        return encoding.sum_known_features(encoded, encoding.validate_sample_weight(weight, encoded.n_examples))
 
 
 def _sum_class_weights(shard, request):

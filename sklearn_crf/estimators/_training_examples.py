@@ -60,8 +60,17 @@ class Reader:
         """Encode X; if edge features are "auto", they are replaced later, when the classes are known."""
         # fills: whether missing features are filled even if the filling is not known from a fit
         # sample_weight: weights of the examples in the means that fill missing features
+        encoded = self.read(X, reset=reset, allow_nan=fills or self.filling is not None)
+        filling = self.filling
+        if filling is None and encoded.has_nan:
+            weight = encoding.validate_sample_weight(sample_weight, encoded.n_examples)
+            filling = encoding.Filling.of([encoding.sum_known_features(encoded, weight)])
+        return self.complete(encoded, filling)
+
+    def read(self, X, *, reset, allow_nan):
+        """Encode X without filling missing features."""
         field = self.estimator
-        encoded = encoding.encode_X(
+        return encoding.encode_X(
             X,
             lattice_ndim=field.lattice_ndim,
             connectivity=field.connectivity,
@@ -72,11 +81,11 @@ class Reader:
             # In training, allow factors here: a later error says which learning methods support factors.
             allow_factors=reset or self.takes_factors,
             allow_empty=not reset,
-            allow_nan=fills or self.filling is not None,
+            allow_nan=allow_nan,
         )
-        filling = self.filling
-        if filling is None and encoded.has_nan:
-            filling = encoding.Filling.of(encoded, encoding.validate_sample_weight(sample_weight, encoded.n_examples))
+
+    def complete(self, encoded, filling):
+        """Fill missing features of encoded examples, and add features of boundaries and distances."""
         if filling is not None:
             encoded = filling.fill(encoded)
         encoded = encoding.append_boundaries(encoded) if self.has_boundaries else encoded
