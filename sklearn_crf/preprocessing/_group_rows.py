@@ -10,7 +10,7 @@ from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding import convert_to_label_array, count_examples, make_object_array, mask_missing_nodes
 
 
-def group_rows(rows: Any, groups: str | Any, time: str | Any = None) -> np.ndarray:
+def group_rows(rows: Any, groups: str | list[str] | Any, time: str | Any = None) -> np.ndarray:
     """Split a long table into examples: the rows of each group, in their order, form a chain.
 
     A warning is issued if the rows of a group are not consecutive and ``time`` is not given. For instance, sentence
@@ -20,9 +20,10 @@ def group_rows(rows: Any, groups: str | Any, time: str | Any = None) -> np.ndarr
     ----------
     rows : data frame, series, array-like or sparse matrix with n_rows rows
         Features or labels, with a row for each node.
-    groups : str or array-like of shape (n_rows,)
-        Group of each row, such as the number of its sentence, or the name of a column of the frame. The column is then
-        excluded from the examples.
+    groups : str, list of str, or array-like of shape (n_rows,) or (n_rows, n_group_columns)
+        Group of each row, such as the number of its sentence, or the name of a column of the frame. Rows belong to the
+        same group if they agree in all group columns, such as a document and the number of a sentence in it. Columns
+        that are given by their names are excluded from the examples.
     time : str or array-like of shape (n_rows,), optional
         Values by which the rows of each group are sorted, such as the position in a sentence, or the name of a column
         of the frame. The column is then excluded from the examples. None keeps the order of the table.
@@ -54,15 +55,15 @@ def group_rows(rows: Any, groups: str | Any, time: str | Any = None) -> np.ndarr
     array([12, 10, 20, 11])
     """
     is_frame = hasattr(rows, "columns")
-    columns = {name: value for name, value in (("groups", groups), ("time", time)) if isinstance(value, str)}
-    for name, column in columns.items():
-        if not is_frame or column not in rows.columns:
-            held = f"{list(rows.columns)}" if is_frame else f"rows is a {type(rows).__name__}, not a data frame"
-            raise ValueError(f"{name}={column!r} is not a column of rows: {held}.")
-    groups = rows[groups] if "groups" in columns else groups
-    time = rows[time] if "time" in columns else time
-    if columns:
-        rows = rows[[name for name in rows.columns if name not in columns.values()]]
+    left_out: list[str] = []
+    if isinstance(groups, str) or (is_frame and _are_names(groups, rows)):
+        left_out += [groups] if isinstance(groups, str) else groups
+        groups = _select_column("groups", groups, rows)
+    if isinstance(time, str):
+        left_out.append(time)
+        time = _select_column("time", time, rows)
+    if left_out:
+        rows = rows[[name for name in rows.columns if name not in left_out]]
     if not is_frame:
         # asanyarray keeps masked arrays.
         rows = convert_to_csr(rows, "rows") if sp.issparse(rows) else np.asanyarray(rows)
@@ -72,10 +73,12 @@ def group_rows(rows: Any, groups: str | Any, time: str | Any = None) -> np.ndarr
     members = _find_members(groups, n_rows, time)
     apart = [] if time is not None else [part for part in members if part[-1] - part[0] >= len(part)]
     if apart:
+        first = slice(apart[0][0], apart[0][0] + 1)
+        name = ", ".join(repr(*column[first].tolist()) for column in _split_columns(groups))
         warn_caller(
-            f"The rows of {len(apart)} of {len(members)} groups are not consecutive, such as the rows of "
-            f"{convert_to_label_array(groups)[apart[0][0]]!r}: they are joined in the order of the table. Pass the "
-            "column of times as time, or give each group a name that is not used again."
+            f"The rows of {len(apart)} of {len(members)} groups are not consecutive, such as the rows of {name}: they "
+            "are joined in the order of the table. Pass the column of times as time, or give each group a name that is "
+            "not used again."
         )
     if hasattr(rows, "iloc"):
         return make_object_array([rows.iloc[part] for part in members])
@@ -89,7 +92,7 @@ def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
     ----------
     parts : sequence of array-like
         Predicted labels or probabilities of each group, with one entry for each of its rows.
-    groups : array-like of shape (n_rows,)
+    groups : array-like of shape (n_rows,) or (n_rows, n_group_columns)
         Groups as given to :func:`group_rows`; values, not the name of a column.
     time : array-like of shape (n_rows,), optional
         Times as given to :func:`group_rows`; values, not the name of a column.
@@ -109,7 +112,7 @@ def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
     >>> ungroup_rows([["B", "O"], ["O"]], [7, 7, 9]).tolist()
     ['B', 'O', 'O']
     """
-    members = _find_members(groups, np.size(convert_to_label_array(groups)), time)
+    members = _find_members(groups, np.size(_split_columns(groups)[0]), time)
     if count_examples(parts, "parts") != len(members):
         raise ValueError(f"parts holds {len(parts)} examples, but groups has entries for {len(members)}.")
     parts = [np.asarray(part) for part in parts]
@@ -119,28 +122,54 @@ def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
     return np.concatenate(parts)[np.argsort(np.concatenate(members), kind="stable")]
 
 
+def _are_names(groups: Any, rows: Any) -> bool:
+    """Return whether groups is a list of column names, not of the groups of all rows."""
+    are_strings = isinstance(groups, list) and bool(groups) and all(isinstance(name, str) for name in groups)
+    return are_strings and len(groups) != len(rows)
+
+
+def _select_column(argument: str, names: str | list[str], rows: Any) -> Any:
+    """Return a column or several columns of a frame by name."""
+    is_frame = hasattr(rows, "columns")
+    for name in [names] if isinstance(names, str) else names:
+        if not is_frame or name not in rows.columns:
+            held = f"{list(rows.columns)}" if is_frame else f"rows is a {type(rows).__name__}, not a data frame"
+            raise ValueError(f"{argument}={name!r} is not a column of rows: {held}.")
+    return rows[names]
+
+
+def _split_columns(groups: Any) -> list[np.ndarray]:
+    """Return the columns of groups as arrays."""
+    if hasattr(groups, "columns") and groups.shape[1]:
+        return [convert_to_label_array(groups[name]) for name in groups.columns]
+    groups = convert_to_label_array(groups)
+    return list(groups.T) if groups.ndim == 2 and groups.shape[1] else [groups]
+
+
 def _find_members(groups, n_rows, time):
     """Return the rows of each group; groups are in the order of their first rows."""
-    groups = _read_column(groups, n_rows, "groups", "group")
-    inverse, first = _rank_values(groups, "groups")
+    rank = np.zeros(n_rows, dtype=np.int64)
+    for column in _split_columns(groups):
+        of_column = _rank_values(_read_column(column, n_rows, "groups", "group"), "groups")
+        rank = _rank_values(rank * (1 + of_column.max()) + of_column, "groups")
+    _, first = np.unique(rank, return_index=True)
     number = np.empty(len(first), dtype=np.int64)
     number[np.argsort(first)] = np.arange(len(first))
-    of_row = number[inverse]
+    of_row = number[rank]
     counts = np.bincount(of_row)
     keys = [of_row]
     if time is not None:
-        keys.insert(0, _rank_values(_read_column(time, n_rows, "time", "time"), "time")[0])
+        keys.insert(0, _rank_values(_read_column(time, n_rows, "time", "time"), "time"))
     return np.split(np.lexsort(keys), np.cumsum(counts)[:-1])
 
 
 def _rank_values(values, name):
-    """Return the rank of each value among the different values, and the index where each value first occurs."""
+    """Return the rank of each value among the different values."""
     try:
-        _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+        return np.unique(values, return_inverse=True)[1]
     except TypeError as error:
         kinds = sorted({type(value).__name__ for value in values})
         raise ValueError(f"{name} must have entries of one type, found {' and '.join(kinds)}.") from error
-    return inverse, first
 
 
 def _read_column(values, n_rows, name, what):

@@ -85,3 +85,40 @@ def test_time_orders_the_rows_of_each_group(as_names):
 def test_bad_times(time, message):
     with pytest.raises(ValueError, match=message):
         group_rows(np.zeros(3), [1, 1, 2], time)
+
+
+@pytest.mark.parametrize("form", ["names", "frame", "array"])
+def test_several_group_columns(form):
+    rng = np.random.default_rng(0)
+    documents, sentences, time = rng.integers(3, size=40), rng.integers(3, size=40), rng.permutation(40)
+    kinds = np.array(list("xyz"))[documents]
+    joined = [f"{a} {b}" for a, b in zip(kinds, sentences, strict=True)]
+    expected = [part.tolist() for part in group_rows(np.arange(40), joined, time)]
+    if form == "array":
+        groups = np.stack([documents, sentences], axis=1)
+        parts = group_rows(np.arange(40), groups, time)
+    else:
+        pd = pytest.importorskip("pandas")
+        table = pd.DataFrame({"row": np.arange(40), "document": kinds, "sentence": sentences, "when": time})
+        groups = table[["document", "sentence"]]
+        if form == "names":
+            parts = group_rows(table, ["document", "sentence"], "when")
+            assert all(part.columns.tolist() == ["row"] for part in parts)
+            parts = [part["row"].to_numpy() for part in parts]
+        else:
+            parts = group_rows(table["row"], groups, table["when"])
+    assert [part.tolist() for part in parts] == expected
+    assert ungroup_rows(parts, groups, time).tolist() == list(range(40))
+
+
+def test_bad_group_columns():
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"a": range(5), "b": list("uuvvv"), "c": [1, 2, 1, 2, 1]})
+    with pytest.raises(ValueError, match="groups='d' is not a column of rows"):
+        group_rows(table, ["b", "d"])
+    with pytest.warns(UserWarning, match="such as the rows of 'v', 1: they are joined"):
+        assert [len(part) for part in group_rows(table, ["b", "c"])] == [1, 1, 2, 1]
+    with pytest.raises(ValueError, match=r"groups\[3\] is nan: every row needs a group"):
+        group_rows(table, pd.DataFrame({"b": [1, 1, 1, np.nan, 2], "c": 0}))
+    with pytest.raises(ValueError, match="groups must have shape"):
+        group_rows(table, np.zeros((5, 0)))
