@@ -140,8 +140,8 @@ def write_conll(
     Raises
     ------
     ValueError
-        If columns differ in their number of sentences, or sentences in their lengths, or an entry or comment could not
-        be read back because it is empty or contains a line break or the separator.
+        If columns differ in their number of sentences, or sentences in their lengths, or a sentence, entry or comment
+        could not be read back because it is empty or contains a line break or the separator.
 
     Examples
     --------
@@ -168,7 +168,9 @@ def write_conll(
         if values is not None and len(values) != n_sentences:
             raise ValueError(f"{name} has {len(values)} sentences, but columns[0] has {n_sentences}.")
     given = None if documents is None else np.ravel(documents)
-    mark = separator.join([_DOCUMENT, *["-X-"] * (len(columns) - 2), *["O"] * (len(columns) > 1)])
+    # The evaluation script would count "-X-" in the last two columns as an entity.
+    fillers = ["-X-"] * (len(columns) - 3) + ["O"] * 2
+    mark = separator.join([_DOCUMENT, *fillers[: len(columns) - 1]])
     lines: list[str] = []
     for i in range(n_sentences):
         if given is not None and (i == 0 or given[i] != given[i - 1]):
@@ -188,6 +190,8 @@ def _format_lines(columns: Sequence, i: int, separator: str) -> Iterator[str]:
         if isinstance(entries, str) or len(entries) != len(sentence[0]):
             found = "is a text" if isinstance(entries, str) else f"has {len(entries)} tokens"
             raise ValueError(f"columns[{c}][{i}] {found}, but columns[0][{i}] has {len(sentence[0])} tokens.")
+    if not len(sentence[0]):
+        raise ValueError(f"columns[0][{i}] has no tokens, and the format cannot hold an empty sentence: leave it out.")
     splits = None if separator.isspace() and separator != "\t" else separator.encode()
     for t, token in enumerate(zip(*sentence, strict=True)):
         for c, entry in enumerate(map(str, token)):

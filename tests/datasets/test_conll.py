@@ -72,8 +72,18 @@ def test_layout_that_is_written(tmp_path):
     predicted = np.empty(2, dtype=object)
     predicted[:] = [np.array(["O"]), np.array(["B-A", "O"])]
     write_conll(tmp_path / "a.txt", [[["x"], ["y", "z"]], [["O"], ["B-A", "O"]], predicted], documents=["one", "two"])
-    expected = "-DOCSTART- -X- O\n\nx O O\n\n-DOCSTART- -X- O\n\ny B-A B-A\nz O O\n\n"
+    expected = "-DOCSTART- O O\n\nx O O\n\n-DOCSTART- O O\n\ny B-A B-A\nz O O\n\n"
     assert (tmp_path / "a.txt").read_bytes() == expected.encode()
+
+
+@pytest.mark.parametrize("n_columns", [1, 2, 3, 4, 5])
+def test_marks_of_documents_have_no_entity(tmp_path, n_columns):
+    write_conll(tmp_path / "a.txt", [[["x"]]] * n_columns, documents=[0])
+    mark = (tmp_path / "a.txt").read_text().splitlines()[0].split(" ")
+    # The evaluation script reads the labels of every line, also of marks, from the last two columns.
+    assert len(mark) == n_columns
+    assert set(mark[1:][-2:]) <= {"O"}
+    assert set(mark[1:-2]) <= {"-X-"}
 
 
 def test_empty_files(tmp_path):
@@ -107,6 +117,7 @@ def test_bad_files(tmp_path, text, message):
         ([[["a"]], [["O"], ["O"]]], {}, r"columns\[1\] has 2 sentences, but columns\[0\] has 1"),
         ([[["a"]], [["O", "O"]]], {}, r"columns\[1\]\[0\] has 2 tokens, but columns\[0\]\[0\] has 1"),
         ([["a"]], {}, r"columns\[0\]\[0\] is a text"),
+        ([[["a"], []]], {}, r"columns\[0\]\[1\] has no tokens"),
         ([[["-DOCSTART-"]]], {}, "pass the documents parameter instead"),
         ([], {}, "columns must be a list of columns"),
         ([[["a"]]], {"documents": [0, 1]}, "documents has 2 sentences"),
