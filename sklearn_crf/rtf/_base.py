@@ -26,7 +26,7 @@ from sklearn_crf.rtf._sharded import read_shards
 from sklearn_crf.rtf._training import Trained, train
 from sklearn_crf.rtf.images._input import OF_INPUT, Reading
 
-# Objects that an error message suggests if a nested parameter is set while its parameter is a name or number.
+# Objects that an error message suggests if a nested parameter is set but the parameter itself is a name or a number.
 _NESTED = {name: f"{kind.__name__}()" for name, kind in OPTION_CLASSES.items()}
 _NESTED |= {"inference": "ConjugateGradient()", "filter_bank": "FilterBank()"}
 
@@ -85,7 +85,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If a nested name is given for a parameter that holds no object.
+            If a nested name is given, but the parameter does not hold an object.
         """
         require_objects(self, params, _NESTED)
         return super().set_params(**params)
@@ -94,7 +94,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         """Read and check the parameters of a fit."""
         targets.check()
         window, solver, split = (clone(as_options(getattr(self, name), name)) for name in ("window", "solver", "split"))
-        # Stands in for the estimator in scikit-learn's validation, which would set attributes on it.
+        # Stands in for the estimator in scikit-learn's validation, because validation sets attributes on the object.
         door = type(self).__new__(type(self))
         door.n_jobs = self.n_jobs
         reading = Reading(door, window, targets.takes_examples)

@@ -27,7 +27,7 @@ from sklearn_crf.rtf.images._input import Reading
 
 def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, callbacks: list):
     """Train the fields of a cascade; return each trained field, and fitted attributes of the cascade."""
-    # callbacks: list of the callback argument of ``train`` for each field
+    # callbacks: list with the argument ``callbacks`` of ``train`` for each field
     targets: Any = options.targets
     if cascade.joint and not targets.are_predicted:
         raise ValueError(f"joint training of a cascade needs a prediction loss, got loss={targets.loss!r}.")
@@ -42,7 +42,7 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
     for k in range(cascade.n_fields):
         own, own_degradations, n_predicted = options, degradations, 0
         if found:
-            # Later fields are trained on a new corruption, on which the earlier fields were not trained.
+            # Later fields are trained on a new corruption, which was not used to train the earlier fields.
             drawn, own_degradations = _redraw_images(targets.corruption, X, degradations, [seed, k])
             seen = drawn
             for stage, trained, others in zip(stages, found, of_folds, strict=True):
@@ -50,7 +50,7 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
                 seen = append_channels(drawn, predicted)
             n_predicted = np.shape(seen[0])[-1] - np.shape(drawn[0])[-1]
             own = replace(own, targets=replace(targets, corruption=None))
-        # Jointly trained fields use the previous prediction without filtering it.
+        # In joint training, later fields use the previous prediction without filtering it.
         own = replace(own, n_unfiltered=n_predicted if cascade.joint else 0)
         stages.append(own)
         if k < cascade.n_fields - 1:
@@ -87,7 +87,7 @@ def _train_field(options, X, y, sample_weight, degradations, callbacks):
 
 
 def _split_into_folds(cascade, n_images, seed):
-    """Return the indices of the images in each random fold, or an empty list if there are no folds."""
+    """Return the indices of the images in each random fold; the list is empty if there are no folds."""
     if cascade.n_folds is None or cascade.n_fields == 1:
         return []
     if n_images < cascade.n_folds:
@@ -99,7 +99,7 @@ def _split_into_folds(cascade, n_images, seed):
 
 
 def _predict_by_folds(options, trained, folds, of_folds, X, degradations):
-    """Return predictions of images by a field or, if there are folds, by fields that were trained on other images."""
+    """Return predictions of images by a field or, with folds, by fields that were trained on other images."""
     if not folds:
         return _predict_field(options, trained.attributes, X, degradations)
     found: list = [None] * len(X)
@@ -151,7 +151,7 @@ def read_observed_planes(reading: Reading, X, degradations):
 
 
 def _redraw_images(corruption, X, degradations, seeds):
-    """Corrupt or degrade images anew; return the images, and the degradations that were drawn."""
+    """Corrupt or degrade images anew; return the images and the degradations that were drawn."""
     of_clean = degradations is not None and degradations.of_clean
     if corruption is None and not of_clean:
         return X, degradations
@@ -177,9 +177,9 @@ def append_channels(X, predicted):
 
 
 def compute_channel_gradient(potentials, coef, image, linear, channels):
-    """Convert the derivative for the linear coefficients h to the derivative for some channels of an image.
+    """Convert the derivative with respect to the linear coefficients h to the derivative for some channels of an image.
 
-    The leaves of factors are held fixed.
+    The leaf of each factor is held fixed.
     """
     # linear: (N, D); channels: list of int; returns (..., len(channels))
     shape, n_channels = image.features.shape[:-1], image.features.shape[-1]

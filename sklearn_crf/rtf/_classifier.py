@@ -55,13 +55,14 @@ def _has_distribution(estimator):
 class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     r"""Label pixels by a Gaussian field over codes of the labels, with factors selected by regression trees.
 
-    X of shape ``(T, F)`` with y of ``(T,)`` are plain rows. Pass one sequence as ``X[np.newaxis]``, ``y[np.newaxis]``.
+    X of shape ``(T, F)`` with y of shape ``(T,)`` are plain rows. Pass one sequence as ``X[np.newaxis]``,
+    ``y[np.newaxis]``.
 
     .. math::
         \hat{y}_s = \arg\min_k \|u_s - e_k\|, \qquad u = \mathrm{E}[y \mid x]
 
-    where :math:`e_k` is the code of class k and u the mean of the field, see :class:`RegressionTreeField`. The
-    prediction requires a single solve, whatever the dependencies between labels.
+    where :math:`e_k` is the code of class k and u is the mean of the field, see :class:`RegressionTreeField`. Whatever
+    the dependencies between labels, the prediction needs only a single solve.
 
     Losses of scores (``"logistic"`` and ``"multinomial"``) interpret the K values of a pixel as unnormalised
     log-probabilities of its label, and define a distribution over labelings,
@@ -106,12 +107,12 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Losses of scores ignore it.
     class_weight : dict, "balanced" or None, default=None
         Weight of the pixels of each class. ``"balanced"`` is inversely proportional to the number of pixels in a class.
-        With the exact likelihood and pairs, pixels have no loss of their own: each image is weighted by the mean weight
-        of its pixels, and ``predict`` multiplies the components of the mean by the weights.
+        With the exact likelihood and pairs, the loss is not a sum over pixels. Each image is then weighted by the mean
+        weight of its pixels, and ``predict`` multiplies the components of the mean by the weights.
     cost : array-like of shape (n_classes, n_classes), default=None
         ``cost[a, b]`` is the cost of predicting class a if b is true, in the order of ``classes`` if given, else of
-        ``classes_``. The label with the smallest expected cost is predicted. Only for losses of scores, which provide
-        probabilities. None is a cost of 1 for every error.
+        ``classes_``. The label with the smallest expected cost is predicted. Costs need probabilities, and so a loss of
+        scores. None is a cost of 1 for every error.
     classes : array-like, default=None
         All classes, if some may be missing from the training labels.
     missing_label : object, default=None
@@ -224,9 +225,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         y : array-like of shape (n, H, W), or list of array-like of shape (H, W)
             Labels; the labels of an Example have shape (n_nodes,).
         sample_weight : array-like of shape (n,), optional
-            Weight of each image's loss. The weights do not influence the choice of held-out images, the depth of trees,
-            and the images used by the default filter bank and by each round. (HistGradientBoosting of scikit-learn
-            treats early stopping likewise.)
+            Weight of each image's loss. The weights have no influence on the choice of held-out images, on the depth of
+            trees, or on which images the default filter bank and each round use. (Early stopping in scikit-learn's
+            HistGradientBoosting also ignores weights.)
 
         Returns
         -------
@@ -361,7 +362,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         planes, found = self._compute_log_probabilities(X, None)
         terms = []
         for own, values in zip(self._read_known_columns(planes, y, "y"), found, strict=True):
-            # A missing label contributes probability 1, a label of an unknown class probability 0.
+            # A missing label contributes probability 1, and a label of an unknown class probability 0.
             table = np.column_stack([values, np.full(len(values), -np.inf), np.zeros(len(values))])
             terms.append(table[np.arange(len(own)), own])
         is_table = planes.encoded.layout == "nodes"
@@ -484,16 +485,16 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         .. math::
             p(y \mid x) \propto \exp(-\tfrac12 y^\top J(x) \, y + h(x)^\top y)
 
-        Any inference for :class:`~sklearn_crf.models.GaussianModel` can be run on them; ``predict`` uses
-        their means.
+        Any inference for :class:`~sklearn_crf.models.GaussianModel` can be run on these models; ``predict`` uses their
+        means.
 
         Parameters
         ----------
         X : array-like or list of array-like
             Examples, as in ``predict``.
         evidence : array-like or list of array-like, optional
-            Known labels, in the layout of y, with the missing label elsewhere. Known nodes remain in the graph without
-            edges, with the code of the label as mean; neighbours are conditioned on known labels.
+            Known labels, in the layout of y, with the missing label elsewhere. A known node loses its edges and has the
+            code of its label as mean; its neighbours are conditioned on the label.
 
         Returns
         -------
@@ -504,7 +505,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return self._build_plane_models(self._reading.read_planes_to_predict(X), evidence)
 
     def _read_known_columns(self, planes, y, name="evidence"):
-        """Return class indices of given labels: -1 if a label is missing, ``n_classes`` if its class is unknown."""
+        """Return class indices of given labels: -1 for a missing label, ``n_classes`` for an unknown class."""
         options = {"missing_label": self.missing_label, "classes": self.classes_, "name": name}
         labels = encode_y(y, planes.encoded, allow_unknown=name == "y", **options).labels
         return [labels] if planes.encoded.layout == "nodes" else labels

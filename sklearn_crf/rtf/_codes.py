@@ -63,7 +63,7 @@ class ClassCodes(NamedTuple):
 
     @property
     def _factors(self):
-        """Class weights for decisions, increased to a small positive value where they are 0."""
+        """Class weights for decisions, with a small positive weight in place of 0."""
         weight = np.asarray(self.weight)
         return np.maximum(weight, tuned.LEAST_WEIGHT * weight.max())
 

@@ -115,11 +115,11 @@ def _sum_squares(data, part, solver, field, n_jobs):
 
 
 def compute_class_scores(objective, field, data, n_classes, n_jobs):
-    """Return scores (n_classes, D) that represent a known label: means over correctly labelled training pixels."""
+    """Return scores (n_classes, D) that represent known labels: means over correctly labelled training pixels."""
     # data: images, in memory or in shards
     found = data.parts(_sum_class_scores, objective, field, n_classes, n_jobs)
     sums = np.sum([own for part in found for own in part], axis=0)
-    # Means over correctly labelled pixels of each class, or over all its pixels if none is correct
+    # Means over correctly labelled pixels of each class, or over all pixels of the class if no pixel is correct
     number, total = sums[..., -1:], sums[..., :-1]
     right, every = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
     scores = np.where(number[0] > 0, right, every)
@@ -139,7 +139,7 @@ def _sum_class_scores(data, part, objective, field, n_classes, n_jobs):
 
     def finish(image, mean, target, weight):
         scores = mean.astype(np.float64)
-        # The class has the highest score; a single score belongs to the second of two classes.
+        # The highest score must belong to the pixel's class. A single score belongs to the second of two classes.
         label, own = (
             values.argmax(axis=1) if values.shape[1] > 1 else np.where(values[:, 0] > 0, 1, 0)
             for values in (target, scores)

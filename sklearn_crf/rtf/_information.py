@@ -5,15 +5,16 @@ from functools import lru_cache, partial
 import numpy as np
 import scipy.sparse as sp
 
-# Exponents of the scales from fine to coarse, and side and standard deviation of the window.
+# Exponents of the scales, from fine to coarse; side and standard deviation of the window.
 SCALES = np.array([0.0448, 0.2856, 0.3001, 0.2363, 0.1333])
 WINDOW, _SIGMA = 11, 1.5
 
-# Stabilising constants of the similarity for values from 0 to 255, and variance of the perceptual noise.
+# Stabilising constants of the similarity for values from 0 to 255; variance of the perceptual noise.
 _C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 _NOISE = 0.4
 
-# Variance below which a neighbourhood counts as flat, and minimum similarity of a scale, which makes its power real.
+# Variance below which a neighbourhood counts as flat; minimum similarity of a scale, positive so that its power is
+# real.
 _FLAT = 1e-15
 _LEAST = 1e-6
 

@@ -38,7 +38,7 @@ class GaussianLoss(NamedTuple):
 
     value: float
     statistics: GaussianStatistics
-    state: object = None  # warm start for the next call of inference for the image
+    state: object = None  # warm start for the next inference on this image
     converged: bool = True  # whether inference has converged
 
 
@@ -61,7 +61,7 @@ class GaussianPseudolikelihood:
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1, start=None):
         """Return the loss of a field for target values."""
-        # y: (N, D); weight: (N,), or a number for all
+        # y: (N, D); weight: (N,), or one number for all pixels
         n_nodes, n_values = y.shape
         weight = np.broadcast_to(1.0 if weight is None else weight, n_nodes) / n_nodes
         diagonal = np.asarray(model.diagonal, dtype=np.float64)
@@ -104,11 +104,11 @@ class PredictionLoss:
     scale: Any = 1.0
     # ``weighted_loss(prediction, target, weight)`` for pixel weights ``(*lattice, 1)``, or None
     weighted_loss: Any = None
-    # Unit of the loss, which grows like the loss if the user's values are multiplied by a constant
+    # Unit of the loss: if the user's values are multiplied by a constant, the unit and the loss grow by the same factor
     unit: float = 1.0
     # Number by which the loss is multiplied to convert it to the units of the user
     reported: float = 1.0
-    # Strength of a penalty on predictions, by which half the squared prediction of each pixel is multiplied
+    # Strength of a penalty on predictions: for each pixel, half the squared prediction is multiplied by it
     ridge: float = 0.0
 
     def is_mean(self, graph):
@@ -117,7 +117,7 @@ class PredictionLoss:
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1, start=None):
         """Return the loss of a field for target values."""
-        # y: (N, D); weight: (N,), or a number for all; start: (N, D), first iterate of the solve for an observed image
+        # y: (N, D); weight: (N,), or one number for all pixels; start: (N, D), start of the solve for an observed image
         first, second = (None, None) if state is None else state
         found = solve_from_image(self.solver, model, start, first, n_threads)
         value, slope = self._evaluate(model, found.x, y, weight)
@@ -137,9 +137,9 @@ class PredictionLoss:
         return value, (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
 
     def adjoint(self, model, slope, init=None, n_threads=1):
-        r"""Return :math:`J^{-1}` times the derivative of the loss with respect to the prediction, and the solution."""
+        r"""Return :math:`J^{-1}` times the loss's derivative for the prediction, and the result of the solver."""
         # slope: (N, D)
-        # Derivatives are divided by their largest magnitude to stay within the range of float32.
+        # Derivatives are divided by their largest magnitude, so that they stay within the range of float32.
         unit = float(np.abs(slope).max(initial=0.0)) or 1.0
         found = self.solver.solve(model, slope / unit, init=init, n_threads=n_threads)
         return np.multiply(found.x, unit, dtype=np.float64), found
@@ -158,7 +158,7 @@ class PredictionLoss:
         return value + 0.5 * float(np.sum(pull * prediction)), slope + pull
 
     def _check_loss(self, prediction, target):
-        """Compute the loss; check its value and derivative, since users can pass their own loss functions."""
+        """Compute the loss, and check its value and derivative, because users can pass their own loss functions."""
         found = self.loss_function(prediction, target)
         with errors_of(getattr(self.loss_function, "__name__", type(self.loss_function).__name__)):
             if not (isinstance(found, tuple | list) and len(found) == 2):
@@ -168,8 +168,10 @@ class PredictionLoss:
                 )
             value, slope = found
             if np.ndim(value) or np.isnan(value):
-                raise ValueError(f"the value must be a number, got {value!r}.")
-            return value, as_finite(slope, "the derivative by the prediction", prediction.shape)
+                raise ValueError(f"the value of the loss must be a number, got {value!r}.")
+            return value, as_finite(
+                slope, ("the derivative of the loss with respect to the prediction"), prediction.shape
+            )
 
 
 class Whole(NamedTuple):
@@ -185,7 +187,7 @@ class Whole(NamedTuple):
 
 
 def group_stacks(images, objective):
-    """Group small images of equal shape that can be evaluated together; return the indices of each group."""
+    """Group small images of equal shape that can be evaluated together; return the image indices of each group."""
     # returns list of list of int
     stacks, of_shape = list[list](), dict[tuple, list]()
     for i, image in enumerate(images):
@@ -196,7 +198,7 @@ def group_stacks(images, objective):
         else:
             of_shape.setdefault(image.features.shape, []).append(i)
     for shape, members in of_shape.items():
-        # Stacks have about equal sizes, since a larger stack would keep the other threads waiting.
+        # Stacks have about equal sizes, because a larger stack would keep the other threads waiting.
         n_stacks = -(-len(members) // (tuned.PIXELS_OF_STACK // prod(shape[:-1])))
         stacks += [own.tolist() for own in np.array_split(members, n_stacks)]
     return sorted(stacks)
@@ -244,7 +246,7 @@ class FieldRisk:
         if not whole.weight:
             raise ValueError(
                 "y has no known values among the pixels sampled for a round of training: use "
-                "FieldSolver(max_samples=None), or leave out images and regions without any."
+                "FieldSolver(max_samples=None), or leave out images and regions without known values."
             )
         self.whole = whole
         self._weights = [np.asarray(weight, dtype=np.float64) / whole.weight for weight in weights]
@@ -255,7 +257,7 @@ class FieldRisk:
                 np.concatenate([parts[first], *(parts[i] for i in others)]) if others else parts[first]
                 for parts in (targets, self._weights)
             )
-            # The loss of a stack is a mean over the pixels of all images in the stack.
+            # The loss of a stack is a mean over the pixels of all its images.
             weight = (1 + len(others)) * weight
             self._of_stacks.append((target, weight[0] if np.all(weight == weight[0]) else weight))
 
@@ -289,7 +291,8 @@ class FieldRisk:
                 gradient.add(self._stacked[k], loss.statistics)
             return value, gradient.total()
 
-        # Groups do not depend on n_jobs, for reproducible sums. A gradient per image could take gigabytes.
+        # Groups do not depend on n_jobs, so that sums are reproducible. A separate gradient for each image could take
+        # gigabytes.
         n_groups = min(tuned.MOST_GROUPS, max(tuned.LEAST_GROUPS, tuned.NUMBERS_OF_GROUPS // self.potentials.n_coef))
         parts = map_tasks(group, split_into_ranges(len(self.stacks), n_groups), self.n_jobs)
         total = np.zeros(self.potentials.n_coef)
@@ -396,7 +399,7 @@ class GaussianLikelihood:
         try:
             factor = scipy.linalg.cho_factor(precision, lower=True)
         except np.linalg.LinAlgError as error:
-            raise make_not_definite_error("as its Cholesky factorisation fails") from error
+            raise make_not_definite_error("because its Cholesky factorisation fails") from error
         covariance = scipy.linalg.cho_solve(factor, np.eye(y.size))
         y = np.asarray(y, dtype=np.float64)
         mean = (covariance @ model.h.ravel().astype(np.float64)).reshape(y.shape)
@@ -408,7 +411,8 @@ class GaussianLikelihood:
         scale = (1.0 if weight is None else weight if np.ndim(weight) == 0 else weight[0]) / n_nodes
         own = blocks[np.arange(n_nodes), :, np.arange(n_nodes)]
         square = y[:, :, None] * y[:, None, :] - mean[:, :, None] * mean[:, None, :] - own
-        # y y' - u u' is a product of ``linear`` and ``values``; the covariance is not, hence ``square`` and ``cross``.
+        # y y' - u u' is a product of ``linear`` and ``values``. The covariance is not, and therefore needs ``square``
+        # and ``cross``.
         statistics = GaussianStatistics(
             scale * (mean - y), (mean + y) / 2, 0.5 * scale * square, -scale * blocks[tails, :, heads]
         )

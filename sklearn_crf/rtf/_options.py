@@ -25,10 +25,10 @@ class Options(HoldsOptions):
 class Splits(Options):
     r"""Options of the splits of regression trees.
 
-    A test compares a response with a threshold. The response is a channel at an offset, the difference of two of them,
-    or the magnitude of either. Each leaf is split by the test with the highest criterion. ``"gradient"`` maximises
-    :math:`\|g_{left}\|^2 + \|g_{right}\|^2`, with :math:`g_l` the projected gradient of the loss by the parameters of
-    leaf l.
+    A test compares a response with a threshold. The response is the value of a channel at an offset, the difference of
+    two such values, or the magnitude of such a value or difference. Each leaf is split by the test with the highest
+    criterion. ``"gradient"`` maximises :math:`\|g_{left}\|^2 + \|g_{right}\|^2`, where :math:`g_l` is the projected
+    gradient of the loss with respect to the parameters of leaf l.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Splits(Options):
         Number of random factors of each type on which splits are compared. None uses all factors.
     min_samples_leaf : int or None, default=None
         Minimum number of factors in a leaf; approximate if ``max_samples`` limits the factors. None requires ten
-        factors for each weight of a value's linear model.
+        factors for each weight in the linear model of a value.
 
     References
     ----------
@@ -88,20 +88,21 @@ class Window(Options):
     Parameters
     ----------
     size : int or array-like of shape (n_offsets, lattice_ndim), default=3
-        Side of the window: 3 connects each pixel to its 8 neighbours by 4 factor types (in volumes, to 26 neighbours
-        by 13 types), 5 connects it to 24 neighbours by 12 types, and 1 to no neighbours. An array holds the offsets
-        from the first pixel of a pair to the second.
+        Side of the window. 3 connects each pixel to its 8 neighbours by 4 factor types (in volumes, to 26 neighbours by
+        13 types), 5 connects it to 24 neighbours by 12 types, and 1 connects it to no neighbours. An array holds the
+        offsets from the first pixel of a pair to the second.
     pairwise_channels : array-like of int or None, default=None
-        Channels used by the linear models of pairs, None for all. The trees of pairs use all channels. Linear models
-        take most of the training time: using only a few channels makes training several times as fast.
+        Channels used by the linear models of pairs; None uses all channels. The trees of pairs always use all channels.
+        Linear models take most of the training time: with only a few channels, training is several times as fast as
+        with all.
     precision_channels : array-like of int or None, default=None
         Non-negative channels :math:`c_i` that increase the precisions of all factors, by positive semi-definite
         :math:`S^{(i)}`. Each channel is averaged over the pixels of the factor. None uses no channels.
     max_depth : int or None, default=None
         Maximum depth of the trees of pairs; None uses ``max_depth`` of the estimator.
     lattice_ndim : int or None, default=None
-        Number of axes of the lattices: 0 for plain samples, 1 for chains, 2 for images, 3 for volumes. None infers it
-        from X, and raises an error if X and y are more likely meant differently.
+        Number of axes of the lattices: 0 for plain samples, 1 for chains, 2 for images, 3 for volumes. None infers the
+        number from X, and raises an error if another reading of X and y is more likely.
 
     Examples
     --------
@@ -142,14 +143,14 @@ class FieldSolver(Options):
         Maximum number of pixels, over all images, that a round of training uses; they are drawn anew for every round.
         The pseudolikelihood is summed over the pixels of random squares, conditioned on their surroundings. Other
         losses are computed for rectangles of images. None uses all pixels. ``"auto"`` is 100,000 for prediction losses
-        on images, else all pixels. With the default filters, training needs about one kilobyte of memory for each of
-        these pixels.
+        on images, else all pixels. With the default filters, training needs about one kilobyte of memory for each pixel
+        used.
     shrinkage : float or "auto", default="auto"
         Strength of a penalty that pulls the linear model of each leaf towards the model of the leaf it was split from.
-        The penalty acts like this number of factors that agree with the parent, and reduces overfitting if trees are
-        deep and images few. ``"auto"`` is 5 % of the pixels of a round for prediction losses on images, or of at least
-        2,000 nodes of chains, else 0. ``"auto"`` is also 0 for ``criterion="residual"``: all trees are then grown
-        before training, and leaves have no trained parents.
+        The penalty acts like additional factors, this many in number, that agree with the parent. It reduces
+        overfitting if trees are deep and images few. ``"auto"`` is 5 % of the pixels of a round, for prediction losses
+        on images or on chains with at least 2,000 nodes, else 0. ``"auto"`` is also 0 for ``criterion="residual"``,
+        because all trees are then grown before training, and leaves have no trained parents.
     ridge : float or "auto", default="auto"
         Penalty on the scores of classes: ``ridge / (2 n)`` times the mean over pixels of the sum of squared scores.
         Here n is the total weight of the labelled pixels of a round. For a field with one leaf and no pairs, it equals
@@ -161,11 +162,11 @@ class FieldSolver(Options):
         the iterations of conjugate gradients. The pseudolikelihood of very smooth targets needs a narrower range, such
         as (1, 10): with a wide range, the influence of neighbours grows so large that predictions drift away from X.
     early_stopping : bool or "auto", default="auto"
-        Whether to hold out validation data, and to stop after two consecutive rounds that do not lower the loss on it.
-        Validation data are whole images, strips if there are fewer than five images, or rows of a table. Equal images
-        are held out together, and count with the sum of their weights. The field of the best round is returned, see
-        Notes. ``"auto"`` holds out data for prediction losses, if there are at least 20,000 pixels of images or
-        2,000 nodes of chains, and both parts contain known values of y.
+        Whether to hold out validation data, and to stop after two consecutive rounds that do not decrease the loss on
+        these data. Validation data are whole images, strips of images if there are fewer than five, or rows of a table.
+        Equal images are held out together, and their weights are added. The field of the best round is returned, see
+        Notes. ``"auto"`` holds out data for prediction losses, if there are at least 20,000 pixels of images or 2,000
+        nodes of chains, and both parts contain known values of y.
     validation_fraction : float, default=0.1
         Fraction of the total weight of images to hold out.
 
@@ -178,9 +179,9 @@ class FieldSolver(Options):
         a_1 = 1, \quad a_k = \max\left(0.3, \tfrac{n}{n + 200\,000}, \tfrac{1}{k - 1}\right),
 
     where :math:`\theta_k` are the parameters that round k finds when it starts from :math:`\bar\theta_{k-1}`, and n is
-    the number of pixels of the round. Averaging makes the validation loss depend less on the pixels of the last round
-    and decrease more evenly (B. T. Polyak and A. B. Juditsky, SIAM Journal on Control and Optimization 30, 1992).
-    Rounds with many pixels differ little; their weight :math:`a_k` is close to 1.
+    the number of pixels of the round. With averaging, the validation loss depends less on the pixels of the last round,
+    and decreases more evenly (B. T. Polyak and A. B. Juditsky, SIAM Journal on Control and Optimization 30, 1992).
+    Rounds with many pixels differ little from each other; their weight :math:`a_k` is close to 1.
 
     Examples
     --------
@@ -227,9 +228,9 @@ class FieldSolver(Options):
 class Cascade(Options):
     """Options of a cascade: fields that are fitted in sequence, each on the prediction of the previous field.
 
-    A field predicts its own training images better than new images. A following field that is trained on these
-    predictions learns to trust them too much. ``n_folds`` replaces them by predictions of fields that were trained on
-    other images. ``joint`` trains the parameters of all fields for the prediction of the last one.
+    A field predicts its own training images better than new images. If the next field is trained on these predictions,
+    it learns to trust them too much. With ``n_folds``, it is trained on predictions of fields that were trained on
+    other images. ``joint`` trains the parameters of all fields to improve the prediction of the last field.
 
     Parameters
     ----------
@@ -237,13 +238,13 @@ class Cascade(Options):
         Number of fields.
     n_folds : int or None, default=None
         Number of random folds of the images. Each fold is predicted by a field that is trained on the other folds; the
-        next field is trained on these predictions. The fields of the cascade itself are trained on all images.
-        Training takes ``1 + n_folds`` times as long for all fields but the last. None uses the predictions of the
-        fields themselves.
+        next field is trained on these predictions. The fields of the cascade itself are trained on all images. Training
+        all fields except the last takes ``1 + n_folds`` times as long as without folds. None uses the predictions of
+        the fields themselves.
     joint : int, default=0
         Number of rounds in which all fields are trained together, with unchanged trees and at most ``max_iter``
-        iterations each. The fields of the round with the smallest validation loss are kept (training loss if nothing
-        is held out). With joint training, later fields use the previous prediction without filtering it.
+        iterations in each round. The result is the round with the smallest validation loss, or training loss if nothing
+        is held out. With joint training, later fields use the previous prediction without filtering it.
 
     References
     ----------
@@ -283,7 +284,7 @@ def check_clip(bounds: Any) -> None:
         )
 
 
-# Class of the options object for each parameter that may also be a name or a number.
+# Class of the options object, for each parameter that may also be a name or a number.
 OPTION_CLASSES = {"split": Splits, "window": Window, "solver": FieldSolver, "cascade": Cascade}
 
 

@@ -38,7 +38,7 @@ from sklearn_crf.rtf.images._input import (
     require_size,
 )
 
-# Likelihood losses, which need no prediction. They are sums over pixels, so each row of a table may have a weight.
+# Likelihood losses, which need no prediction. Both are sums over pixels, so each row of a table may have a weight.
 LIKELIHOODS = {"pseudolikelihood": GaussianPseudolikelihood, "likelihood": GaussianLikelihood}
 
 # Losses for regression: all losses except the two for labels.
@@ -104,7 +104,7 @@ class _Targets:
 
     @property
     def are_predicted(self) -> bool:
-        """Whether the loss compares predictions with targets, unlike likelihoods."""
+        """Whether the loss compares predictions with targets; likelihoods do not."""
         return not is_likelihood(self.loss)
 
     def check(self) -> None:
@@ -126,10 +126,10 @@ class _Targets:
         return [weight]
 
     def exclude_missing_terms(self, planes: Planes, gaps: list, weights: list | None) -> list:
-        """Return pixel weights for the pseudolikelihood, 0 where a pixel's term would need a missing target."""
+        """Return pixel weights for the pseudolikelihood, 0 for pixels whose term would need a missing target."""
         if self.loss == "likelihood":
             raise ValueError(
-                "loss='likelihood' needs all of y: use 'pseudolikelihood' or 'mse' if values or labels are missing."
+                "loss='likelihood' does not support missing values or labels in y: use 'pseudolikelihood' or 'mse'."
             )
         found = []
         for i, (gap, plane) in enumerate(zip(gaps, planes.features, strict=True)):
@@ -142,8 +142,8 @@ class _Targets:
             found.append(np.where(touched.ravel(), 0.0, 1.0 if weights is None else weights[i]))
         if not any(own.any() for own in found):
             raise ValueError(
-                "loss='pseudolikelihood' needs pixels of y whose neighbours are also known, but y has none: use "
-                "loss='mse'."
+                "loss='pseudolikelihood' needs known pixels of y whose neighbours are also known, but y has none: "
+                "use loss='mse'."
             )
         return found
 
@@ -193,7 +193,7 @@ class ValueTargets(_Targets):
 
     corruption: Any = None
     degradation: Any = None
-    gaps: tuple | None = None  # channels in which the corruption leaves gaps, None if still unknown
+    gaps: tuple | None = None  # channels in which the corruption leaves gaps; None if not yet known
 
     are_scores: ClassVar[bool] = False
 
@@ -246,7 +246,8 @@ class ValueTargets(_Targets):
         is_clean = self.corruption is not None or (degradations is not None and degradations.of_clean)
         planes = reading.planes(X, is_clean=is_clean)
         ndim = planes.encoded.lattice_ndim
-        # draw: ``draw(plane, degradation, rng)`` returns an input, None if X is used as it is; tried: some inputs
+        # draw: ``draw(plane, degradation, rng)`` returns an input; None if X is used unchanged
+        # tried: some inputs
         draw, missing, tried = None, planes.missing, planes.features
         describe = partial(reading.describe_channels, ndim=ndim)
         if self.corruption is not None:
@@ -278,7 +279,7 @@ class ValueTargets(_Targets):
             same &= layouts[0]["_has_channels"] == self.former["_has_channels"]
             if not same or not np.array_equal(offsets[0], self.former["offsets_"]):
                 raise ValueError(
-                    "warm_start needs the same number of target channels and the same window as the last call of fit."
+                    "warm_start needs the same number of target channels and the same window as the previous fit."
                 )
         mean, scale = self.choose_mean_and_scale(moments)
         ends = np.array((np.min(extremes), np.max(extremes)))
@@ -296,12 +297,12 @@ class ValueTargets(_Targets):
         mean, scale, data_range = unit * common.mean, unit * common.scale, unit * ((high - low) or 1.0)
         return {
             "loss_function": losses.loss_function(self.loss, data_range),
-            # Residuals are divided by a norm that is large for degraded images, because of their observation terms.
+            # Residuals are divided by a norm, which is large for degraded images because of their observation terms.
             "solver": make_solver(self.inference, 1e-5 if self.is_degraded else 1e-4),
             "offset": mean,
             "scale": scale,
             "unit": losses.compute_loss_unit(self.loss, scale, data_range),
-            # Power of the unit of y to which the loss is proportional
+            # The loss is proportional to this power of the unit of y.
             "reported": unit ** -({"mse": 2, "mae": 1}.get(self.loss, 0) if isinstance(self.loss, str) else 0),
         }
 
@@ -341,11 +342,11 @@ class LabelTargets(_Targets):
         labels = self.labels(planes, y)
         n_classes = len(labels.classes_)
         if self.loss == "logistic" and n_classes > 2:
-            raise ValueError(f"loss='logistic' takes two classes, got {n_classes}: use 'multinomial'.")
+            raise ValueError(f"loss='logistic' needs two classes, got {n_classes}: use 'multinomial'.")
         if self.former is not None and not np.array_equal(labels.classes_, self.former["classes_"]):
-            raise ValueError(f"warm_start needs the classes of the last call of fit, got {labels.classes_.tolist()}.")
+            raise ValueError(f"warm_start needs the same classes as the previous fit, got {labels.classes_.tolist()}.")
         columns, codes = _split_by_example(labels), self.coding(n_classes).table
-        # A missing label has the code of the first class, and no weight.
+        # A missing label gets the code of the first class, and weight 0.
         targets = [codes[np.maximum(own, 0)] for own in columns]
         weights = self.weights(planes, sample_weight)
         of_class = None if self.class_weight is None else compute_class_weights(self.class_weight, labels, weights)
@@ -365,7 +366,7 @@ class LabelTargets(_Targets):
         if is_complete and of_class is None:
             return weights
         if all(gap.all() for gap in gaps):
-            raise ValueError("All labels of y are missing.")
+            raise ValueError("y has no labels: all its labels are missing.")
         if weights is None:
             weights = [np.ones(len(own)) for own in columns]
         if of_class is not None:
@@ -376,7 +377,10 @@ class LabelTargets(_Targets):
             return self.exclude_missing_terms(planes, gaps, weights)
         weights = [np.where(gap, 0.0, w) for gap, w in zip(gaps, weights, strict=True)]
         if not any(own.any() for own in weights):
-            raise ValueError("sample_weight times class_weight is 0 for all pixels that have a label.")
+            raise ValueError(
+                "sample_weight times class_weight is 0 for all labelled pixels: at least one labelled pixel needs a"
+                " positive weight."
+            )
         return weights
 
     def counts(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> np.ndarray:
@@ -478,8 +482,8 @@ class FieldPlan(FitLimits):
     window: Window
     is_observed: bool  # whether fields include observation terms
     split: Splits
-    solver: FieldSolver  # only ridge may still be "auto", as it depends on the number of leaves
-    has_given_max_iter: bool  # whether the user chose max_iter
+    solver: FieldSolver  # only ridge may still be "auto", because it depends on the number of leaves
+    has_given_max_iter: bool  # whether max_iter was set by the user
     must_stop_early: bool  # whether to raise an error if nothing can be held out
     tol: float
     depth: int | None  # depth of the trees of pixels; None if the depth depends on the number of parameters
@@ -568,7 +572,8 @@ def _complete_solver(asked: FieldSolver, split: Splits, n_pixels: int, in_parts:
     found.eigenvalue_bounds = tuple(asked.eigenvalue_bounds)
     if asked.shrinkage == "auto":
         seen = n_pixels if found.max_samples is None else min(n_pixels, found.max_samples)
-        # If all trees are grown before training, leaves have no trained parents to shrink towards.
+        # If all trees are grown before training, leaves have no trained parents whose models they could be pulled
+        # towards.
         is_drawn = (in_parts or is_enough) and split.criterion != "residual"
         found.shrinkage = tuned.SHRINKAGE * seen if is_drawn else 0.0
     return found

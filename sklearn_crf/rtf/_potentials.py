@@ -24,9 +24,9 @@ from sklearn_crf.rtf.images._degradation import Observation
 def packed_inputs(whitening, paired):
     """Return a matrix for linear models, with columns in the order that kernels require.
 
-    Kernels read the channels of a pixel in blocks of ``CHANNEL_BLOCK``, or of half this size if there are fewer. The
-    last block ends with the pixel's last channel, and overlaps the block before it. Columns of repeated channels are
-    zero, so that no channel is counted twice.
+    Kernels read the channels of a pixel in blocks of ``CHANNEL_BLOCK``, or of half this size if there are fewer
+    channels than this. The last block ends with the pixel's last channel, and overlaps the block before it. Columns of
+    repeated channels are zero, so that no channel is counted twice.
     """
     # whitening: (B, n_inputs); returns (B, 1 + size)
     n_pixels = 2 if paired else 1
@@ -73,7 +73,7 @@ def compute_slope_gradient(kind, features, leaf, square, n_leaves):
     """Convert derivatives with respect to the precision of each factor to derivatives for the slopes of leaves."""
     # features: (H, W, F) or (D, H, W, F); leaf: (n_factors,); square: (n_factors, m, m); returns (n_leaves, I, m, m)
     terms = kind.average_multiplier_channels(features).astype(np.float64)[:, :, None, None] * square[:, None]
-    # Sum factor by factor, in an order that does not depend on the threads.
+    # Sum factor by factor, in an order that does not depend on the number of threads.
     members = sp.csc_matrix((np.ones(len(leaf)), leaf, np.arange(len(leaf) + 1)), shape=(n_leaves, len(leaf)))
     return (members @ terms.reshape(len(leaf), -1)).reshape(n_leaves, *terms.shape[1:])
 
@@ -117,7 +117,7 @@ class FieldImage:
 
     @property
     def known(self):
-        """Mask (N, D) of known values, or None; predictions keep the known values."""
+        """Mask (N, D) of known values, which predictions keep, or None."""
         own = self.observation
         return None if own is None or own.diagonal is None else own.diagonal > 0
 
@@ -225,7 +225,7 @@ class RegressionTreePotentials:
         return coef
 
     def spread(self, values):
-        """Return a flat vector with the value of each leaf repeated for all parameters of the leaf."""
+        """Return a flat vector in which all parameters of a leaf have the value given for the leaf."""
         # values: list of (n_leaves,); returns (n_coef,)
         coef = np.empty(self.n_coef)
         for part, own in zip(self.unpack(coef), values, strict=True):
@@ -255,7 +255,8 @@ class RegressionTreePotentials:
                 clip_eigenvalues_in_place(projected, precisions, size, *bounds)
                 clip_eigenvalues_in_place(projected, slopes, size, 0.0, bounds[1])
                 continue
-            # A single call for the matrices of all pairwise types, which have equal size, is several times as fast.
+            # The matrices of all pairwise types have equal size. A single call for all of them is several times as fast
+            # as one call each.
             own = [part for part, m in zip(parts, self._sizes, strict=True) if m == size]
             _clip_together([part.precision for part in own], *bounds)
             _clip_together([part.slopes.reshape(-1, size, size) for part in own], 0.0, bounds[1])
@@ -263,7 +264,7 @@ class RegressionTreePotentials:
 
     @cached_property
     def _starts(self):
-        """Offsets of all leaves' precisions and slopes in the flat vector, for each matrix size."""
+        """Offsets of the precisions and slopes of all leaves in the flat vector, for each matrix size."""
         found: dict = {size: ([], []) for size in sorted(set(self._sizes))}
         for size, (precisions, _, slopes) in zip(self._sizes, self._places, strict=True):
             for starts, (_, own) in zip(found[size], (precisions, slopes), strict=True):
@@ -279,7 +280,7 @@ class RegressionTreePotentials:
         return self.at(coef, image.features.dtype).model(image, n_threads)
 
     def pullback(self, image, statistics):
-        """Convert the derivative with respect to the field of an image to a derivative for the parameters."""
+        """Convert the derivative with respect to the field of an image to a derivative of the parameters."""
         # returns (n_coef,)
         sums = GradientSums(self)
         sums.add(image, statistics)
@@ -337,7 +338,7 @@ def _apply(weight, matrix):
 class GradientSums:
     """Derivative with respect to the parameters, summed over images.
 
-    Derivatives for linear models stay in the layout of the kernels until the total is computed.
+    Until the total is computed, derivatives of linear models stay in the layout of the kernels.
     """
 
     def __init__(self, potentials):

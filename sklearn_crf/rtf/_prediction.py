@@ -22,7 +22,7 @@ from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, filtered
 from sklearn_crf.rtf.images._degradation import KnownValues, solve_from_image
 from sklearn_crf.rtf.images._input import Planes, build_plane_graph, check_multipliers, choose_channels, put_back
 
-# Data types of the arrays of a tree, and columns of tests that hold offsets, for each number of columns.
+# Data types of the arrays of a tree; for each number of columns of tests, the columns that hold offsets.
 _TYPES = {"children": np.int32, "test": np.int32, "threshold": np.float64, "leaf": np.int32}
 _OFFSETS = {7: [1, 2, 4, 5], 9: [1, 2, 4, 5, 7, 8]}
 
@@ -59,17 +59,17 @@ def _check_numbers(estimator: Any) -> None:
 
 
 def _check_offsets(offsets, n_pairs):
-    """Raise ValueError unless offsets of pairwise types are nonzero and differ from each other and their opposites."""
+    """Raise ValueError unless offsets of pairwise types are nonzero, and no two are equal or opposite."""
     if offsets.dtype.kind != "i" or offsets.ndim != 2 or len(offsets) != n_pairs:
         raise ValueError(f"offsets_ must be {n_pairs} rows of integers, got {offsets.dtype} of shape {offsets.shape}.")
     if np.abs(offsets).max(initial=0) > tuned.LARGEST_OFFSET:
         raise ValueError(f"offsets_ must be at most {tuned.LARGEST_OFFSET}.")
     if len({tuple(own) for own in [*offsets.tolist(), *(-offsets).tolist()]}) < 2 * n_pairs:
-        raise ValueError("offsets_ must differ from each other, from the opposite of each other, and from 0.")
+        raise ValueError("offsets_ must not contain 0, two equal offsets or two opposite offsets.")
 
 
 def _check_tree(arrays, n_channels):
-    """Raise ValueError unless arrays form a valid tree, since kernels use them without checks."""
+    """Raise ValueError unless arrays form a valid tree, because kernels use the arrays without checks."""
     # arrays: dict of the fields of RegressionTree; n_channels: number of channels available to tests
     if not isinstance(arrays, dict) or arrays.keys() != _TYPES.keys():
         raise ValueError(f"a tree must be a dict of {', '.join(_TYPES)}, got {type(arrays).__name__}.")
@@ -79,9 +79,9 @@ def _check_tree(arrays, n_channels):
     tree = RegressionTree(**arrays)
     n_nodes, shapes = tree.leaf.size, [values.shape for values in tree]
     if not n_nodes or shapes not in [[(n_nodes, 2), (n_nodes, width), (n_nodes,), (n_nodes,)] for width in _OFFSETS]:
-        raise ValueError(f"the arrays of a tree must have a row for each node, got shapes {shapes}.")
+        raise ValueError(f"the arrays of a tree must have one row for each node, got shapes {shapes}.")
     inner, nodes = tree.children[:, 0] >= 0, np.arange(n_nodes)
-    # Parents precede their children, and each child has one parent: there are no cycles, and paths end at leaves.
+    # If parents precede their children and each child has one parent, there are no cycles, and all paths end at leaves.
     children, numbers = np.sort(tree.children[inner], axis=None), np.sort(tree.leaf[~inner])
     is_tree = (
         np.array_equal(children, nodes[1:])
@@ -95,10 +95,13 @@ def _check_tree(arrays, n_channels):
     test = tree.test[inner]
     channels, offsets = test[:, [0, 3]], test[:, _OFFSETS[test.shape[1]]].astype(np.int64)
     if not (np.all(channels >= [0, -1]) and np.all(channels < n_channels)):
-        raise ValueError(f"the tests of a tree must compare channels 0 to {n_channels - 1}, found other channels.")
+        raise ValueError(
+            f"the tests of a tree must compare channels from 0 to {n_channels - 1}, but other channels were found."
+        )
     if np.abs(offsets).max(initial=0) > tuned.LARGEST_OFFSET:
         raise ValueError(
-            f"the tests of a tree look {np.abs(offsets).max()} pixels away, but the limit is {tuned.LARGEST_OFFSET}."
+            f"the tests of a tree use pixels up to {np.abs(offsets).max()} away, but the limit is "
+            f"{tuned.LARGEST_OFFSET}."
         )
 
 
@@ -128,14 +131,14 @@ class FittedField:
 
     @property
     def reach(self):
-        """Largest distance, in rows or columns, between a factor's pixels and a pixel on which the factor depends."""
+        """Maximum distance, in rows or columns, between a factor's pixels and pixels on which it depends."""
         of_tests = max(int(np.abs(tree.test[:, [1, 2, 4, 5]]).max(initial=0)) for tree in self.trees)
         of_pairs = int(np.abs(self.offsets).max(initial=0))
         return of_tests + of_pairs + (0 if self.filter_bank is None else self.filter_bank.reach_)
 
     @property
     def period(self):
-        """Grid spacing: a window that begins at a multiple of this spacing has the same field as the whole plane."""
+        """Grid spacing: a window that begins at a multiple of this spacing has the same field as in the whole plane."""
         return 1 if self.filter_bank is None else self.filter_bank.period_
 
     def model(self, plane, n_threads, observation=None):
@@ -203,9 +206,9 @@ class FittedField:
         """Return the mean of the field of a plane, and the result of ``and_also(model)`` or None."""
         # plane: (H, W, F) or (D, H, W, F); returns the mean (N, D), and the result of ``and_also`` (N, D)
         shape = plane.shape[:-1]
-        # Images with observation terms are not cut into tiles, since blur couples distant pixels.
-        # Known pixels would also dominate the norm by which tiles are compared.
-        # Volumes and solvers other than conjugate gradients do not support tiles.
+        # Images with observation terms are not cut into tiles, because blur couples distant pixels.
+        # Known pixels are another reason: they would dominate the norm by which tiles are compared.
+        # Volumes, and solvers other than conjugate gradients, do not support tiles.
         is_whole = prod(shape) <= tuned.PIXELS_OF_TILES or len(shape) == 3 or not isinstance(solver, ConjugateGradient)
         if is_whole or observation is not None or self.known is not None:
             if observation is None and self.known is not None:
@@ -260,7 +263,7 @@ def arrange_in_layout(fitted: Mapping, planes: Planes, values: list):
 
 
 def clipped(fitted: Mapping, clip, values: np.ndarray) -> np.ndarray:
-    """Clip values, for images by default to the range and data type of y, if the type is floating or unsigned."""
+    """Clip values; for images, the default is the range and data type of y, if the type is floating or unsigned."""
     if not isinstance(clip, str):
         return values if clip is None else np.clip(values, *clip)
     dtype = np.dtype(fitted["target_dtype_"])
@@ -303,7 +306,7 @@ def build_plane_models(fitted: Mapping, planes: Planes, known=None, observations
 def conditioned(model, known):
     r"""Return the field conditioned on known values k: unknown values u have :math:`J_{uu}`, :math:`h_u - J_{uk} y_k`.
 
-    Known values remain in the field, with the known value as mean and without edges.
+    Known values remain in the field. They lose their edges and have the known value as mean.
     """
     # known: (N, D)
     is_known = ~np.isnan(known)
@@ -319,7 +322,7 @@ def conditioned(model, known):
     cut = np.flatnonzero(is_known.any(axis=1)[tails] | is_known.any(axis=1)[heads])
     edge_type = model.edge_type.copy()
     masked = model.blocks[edge_type[cut]] * (free[tails[cut], :, None] & free[heads[cut], None, :])
-    # Edges without any free pair of values share one block of zeros.
+    # Edges without any pair of unknown values share one block of zeros.
     partly = masked.any(axis=(1, 2))
     blocks = np.concatenate([model.blocks, np.zeros_like(masked[:1]), masked[partly]])
     edge_type[cut] = len(model.blocks)
@@ -370,13 +373,13 @@ def is_unknown(values):
 
 
 class TiledField(NamedTuple):
-    """Accuracy of a prediction in tiles, compared with a solve for the whole image."""
+    """Accuracy of a prediction in tiles, relative to a solve for the whole image."""
 
     # Norm of the residual of the linear system, relative to the norm of the right-hand side
     residual: float
-    # Bound on the root mean square difference from the mean of the whole image, in units of y, before clipping
+    # Upper bound on the root mean square difference from the whole image's mean, in units of y, before clipping
     difference: float
-    # Maximum number of pixels whose label can differ; 0 for values
+    # Maximum number of pixels whose label may differ from a solve for the whole image; 0 for values
     n_open: int
     margins: np.ndarray
 
@@ -408,7 +411,10 @@ class TiledTask(NamedTuple):
         if not isinstance(self.solver, ConjugateGradient):
             raise ValueError(f"inference={self.inference!r} solves the whole image at once: call predict.")
         if self.fitted.get("n_node_types_", 1) > 1:
-            raise ValueError(f"{self.name} was fitted to types of nodes, which an image does not have.")
+            raise ValueError(
+                f"{self.name} was fitted to several node types, which an image does not have: call predict with "
+                "Examples."
+            )
         if len(self.fitted["missing_channels_"]):
             raise ValueError(f"{self.name} for images with missing pixels needs the whole image at once: call predict.")
         if self.fitted["lattice_ndim_"] == 3:
@@ -427,8 +433,8 @@ def predict_field_in_tiles(task: TiledTask, image, out, tiles, margin, max_margi
         \|u - u^*\| \le \|h - J u\| / \lambda, \qquad
         \lambda = \min_s \sum_{F \ni s} \lambda_{\min}(J_F) \le \lambda_{\min}(J).
 
-    The number of labels that can differ is the largest number of pixels whose summed squared distances to another label
-    are within this bound.
+    Let each pixel have a distance from its values to values with another label. The number of labels that can differ is
+    the maximum number of pixels for which the sum of squared distances is within the squared bound.
     """
     # out: (H, W) or (H, W, D), array that supports slices; tiles: list of Rectangle
     task.check(image)
@@ -481,7 +487,7 @@ class _Planes:
                 f"{window.left} to {window.right - 1}."
             )
         model, certain = self.field.build_model_and_eigenvalues(features, n_threads)
-        # Pixels near a window edge that lies inside the plane lack factors, so they are excluded.
+        # Pixels near an edge of the window that lies inside the plane lack factors, so they are excluded.
         near = self.field.reach
         inner = certain[
             near * (window.top > 0) : window.shape[0] - near * (window.bottom < self.shape[0]),
@@ -491,7 +497,7 @@ class _Planes:
         return model
 
     def write(self, mean, out, tiles, error):
-        """Write the predictions; return the number of pixels whose label can differ if the values have this error."""
+        """Write the predictions; return the number of pixels whose label may change if the values have this error."""
         near = []
         for tile in tiles:
             values = np.asarray(mean[tile.slices], dtype=np.float64).reshape(-1, mean.shape[2])
@@ -499,6 +505,6 @@ class _Planes:
             out[tile.slices] = predicted.reshape(*tile.shape, *out.shape[2:])
             if distance is not None:
                 near.append(distance[distance <= error])
-        # Largest number of distances whose squares sum to at most the squared error.
+        # Maximum number of distances whose sum of squares is at most the squared error.
         squares = np.cumsum(np.sort(np.concatenate(near)) ** 2) if near else np.zeros(0)
         return int(np.searchsorted(squares, error**2, side="right"))

@@ -56,18 +56,18 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Training loss, averaged over images. ``"mse"``, ``"psnr"`` (in decibels), ``"mae"``, ``"ssim"`` and
         ``"iw_ssim"`` are prediction losses, see :mod:`~sklearn_crf.rtf.losses`; they require two solves per
         image and iteration. ``"pseudolikelihood"`` and the exact ``"likelihood"`` (for images of at most 4096 values)
-        are convex, and yield precisions for ``return_std`` and ``sample``. A callable takes prediction and target,
-        both ``(*lattice, D)``, and returns the value and the derivative with respect to the prediction. Named losses
-        use the range of y; to set another range pass ``functools.partial(losses.ssim, data_range=255)``.
+        are convex, and give precisions for ``return_std`` and ``sample``. A callable gets prediction and target, both
+        of shape ``(*lattice, D)``, and returns the value and the derivative with respect to the prediction. Named
+        losses use the range of y; to set another range, pass ``functools.partial(losses.ssim, data_range=255)``.
     window : int, array-like of shape (n_offsets, lattice_ndim) or Window, default=3
         Pairs of pixels with a factor: 3 connects each pixel to its 8 neighbours by 4 factor types (in volumes, to 26
         neighbours), 5 connects it to 24 neighbours by 12 types, and 1 to no neighbours. An array holds offsets. A
         :class:`~sklearn_crf.rtf.Window` also selects the channels on which factors depend.
     max_depth : int or "auto", default="auto"
         Maximum depth of the trees; 0 is a Gaussian field with one leaf per type. ``"auto"`` depends on the number of
-        pixels. For prediction losses on images it is at most 6 with early stopping and 4 without. For other losses,
-        chains and rows it is at most 5, and so small that there are six values of y for each parameter of the deepest
-        leaves.
+        pixels. For prediction losses on images it is at most 6 with early stopping and 4 without. For other losses, and
+        for chains and rows, it is at most 5, and so small that the deepest leaves have at least six values of y for
+        each of their parameters.
     filter_bank : str, image transformer or None, default="auto"
         Computes the channels for trees and leaves; it is fitted to the images of ``fit``. ``"auto"``, for images of up
         to four channels, uses derivatives of Gaussians, images denoised by shrinking patches, averages over similar
@@ -86,7 +86,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     max_iter : int or "auto", default="auto"
         Maximum number of iterations in each round; there is one more round than the depth of the trees. ``"auto"`` is 8
         for prediction losses on images, 20 for prediction losses on chains and table rows, else 50. With
-        the pseudolikelihood, natural images are restored better after 15 iterations per round than at the optimum.
+        the pseudolikelihood, 15 iterations per round restore natural images better than iterations up to the optimum.
     tol : float, default=1e-4
         A round ends when no entry of the projected gradient is larger than this. For ``"mse"`` and ``"mae"``, y is
         scaled to variance one. Parameters are scaled by the square root of the fraction of factors in their leaf, and
@@ -104,24 +104,24 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     verbose : int, default=0
         1 prints a line for each round.
     corruption : callable or None, default=None
-        Function that corrupts X to obtain the inputs. The function takes an image, ``(H, W, C)`` or ``(H, W)``, and a
-        :class:`numpy.random.Generator`. Examples are :class:`~sklearn_crf.rtf.GaussianNoise`,
+        Function that corrupts X to obtain the inputs. The function is called with an image, ``(H, W, C)`` or ``(H,
+        W)``, and a :class:`numpy.random.Generator`. Examples are :class:`~sklearn_crf.rtf.GaussianNoise`,
         :class:`~sklearn_crf.rtf.JPEG` and :class:`~sklearn_crf.rtf.MissingPixels`. Every round draws a new corruption,
         so that leaves cannot memorise the noise. ``fit(images)`` then only needs clean images.
     degradation : Blur, Downsampling, list of them or None, default=None
         Known degradation that turned y into X, besides noise: :class:`~sklearn_crf.rtf.Blur` or
         :class:`~sklearn_crf.rtf.Downsampling`. The likelihood of X becomes part of the field, for deblurring and
-        super-resolution. A list has one degradation for each image of X. With ``fit(images)`` of clean images, one of
-        the list is drawn for each image and round. A degradation requires a prediction loss, and X and y with
-        equally many channels.
+        super-resolution. A list has one degradation for each image of X. With ``fit(images)`` of clean images, one
+        degradation of the list is drawn for each image and round. A degradation requires a prediction loss, and the
+        same number of channels in X and y.
     clip : "auto", (float, float) or None, default="auto"
         Bounds of predictions. ``"auto"`` uses the data type of y for images: bytes are predicted for bytes, and
         floating point values within the range of y for floating point values. None does not clip, and returns
         float64.
     cascade : int or Cascade, default=1
         Number of fields in a sequence. Each field receives the prediction of the previous field as additional
-        channels. :class:`~sklearn_crf.rtf.Cascade` has options for training fields on predictions for other images,
-        or jointly.
+        channels. :class:`~sklearn_crf.rtf.Cascade` has options for joint training, and for training each field on
+        predictions of images that were not used to train the previous field.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     missing_channels_ : ndarray of int
         Channels of X that had missing pixels in ``fit``. Only these channels may have missing pixels in ``predict``.
     keeps_known_ : bool
-        Whether X has missing pixels and equals y elsewhere. Predictions then keep its known pixels.
+        Whether X has missing pixels, but equals y at all known pixels. Predictions then keep the known pixels of X.
     target_range_ : ndarray of shape (2,)
         Smallest and largest value of y.
     target_dtype_ : str
@@ -174,9 +174,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     n_features_in_ : int
         Number of channels of X.
     channel_centre_, channel_scale_ : ndarray of shape (n_features_in_,)
-        Trees, ``weights_`` and filters use ``(X - channel_centre_) * channel_scale_``. Images are scaled near the range
-        of bytes. Other channels are scaled only if float32 could not represent them, and centred if their level is far
-        from 0.
+        Trees, ``weights_`` and filters use ``(X - channel_centre_) * channel_scale_``. Images are scaled so that their
+        values are similar in size to bytes. Other channels are scaled only if float32 could not represent them, and
+        centred if their level is far from 0.
     channel_range_, input_dtype_ : ndarray of shape (n_features_in_, 2), and str
         Range of nearly all values of each channel in ``fit``, and data type of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -237,18 +237,18 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         ----------
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
             Images with F channels, in any unit. Volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) are
-            possible too. NaN marks missing pixels of images. With ``corruption``, the images before corruption. Lists
-            of (H, W) in X and y are grey images, unless ``window`` says that they are chains.
-            Downsampled images are smaller than the images of y. For data larger than memory, or on a cluster, pass
+            possible too. NaN marks missing pixels of images. With ``corruption``, X holds the images before corruption.
+            Lists of (H, W) in X and y are grey images, unless ``window`` says that they are chains. Downsampled images
+            are smaller than the images of y. For data larger than memory, or on a cluster, pass
             :class:`~sklearn_crf.Shards`, which include y.
         y : array-like of shape (n, H, W) or (n, H, W, D), or list of such images
             Values to predict. Unknown values are NaN, except for the exact likelihood. With ``corruption`` or
             ``degradation``, None uses X as y; images without an axis of channels, (n, H, W) or list of (H, W), are then
             grey images.
         sample_weight : array-like of shape (n,), optional
-            Weight of each image's loss. The weights do not influence the choice of held-out images, the depth of trees,
-            and the images used by the default filter bank and by each round. (HistGradientBoosting of scikit-learn
-            treats early stopping likewise.)
+            Weight of each image's loss. The weights have no influence on the choice of held-out images, on the depth of
+            trees, or on which images the default filter bank and each round use. (Early stopping in scikit-learn's
+            HistGradientBoosting also ignores weights.)
 
         Returns
         -------
@@ -269,7 +269,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if cascade.n_fields == 1:
             return self._fit(options, X, y, sample_weight)
         if isinstance(X, Shards):
-            raise ValueError("cascade is not supported with Shards: let the load function add a prediction to X.")
+            raise ValueError("cascade is not supported with Shards: let the load function append a prediction to X.")
         if self.warm_start:
             raise ValueError(f"warm_start can only continue training of a single field, got cascade={self.cascade}.")
         return self._fit_stages(cascade, options, X, y, sample_weight)
@@ -282,7 +282,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             seed = {"random_state": options.seed} if cascade.joint else {}
             clip = self.clip if k == cascade.n_fields - 1 else None
             stages.append(clone(self).set_params(cascade=1, clip=clip, **later, **seed))
-        # For callbacks, every stage is a separate fit. Stages do not keep the callbacks.
+        # Callbacks see each stage as a separate fit. Stages do not keep the callbacks.
         callbacks = [partial(fit_callbacks, stage) for stage in stages]
         found, of_all = train_cascade(cascade, options, X, y, sample_weight, callbacks)
         for stage, trained in zip(stages, found, strict=True):
@@ -297,8 +297,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     ) -> Any:
         """Predict the mean of the field, clipped to the range of y.
 
-        Images of more than a million pixels are solved in tiles. The margins of tiles are large enough for tiles to
-        agree at their seams up to the tolerance of the solver.
+        Images of more than a million pixels are solved in tiles. The margins of tiles are large enough that tiles agree
+        at their seams up to the tolerance of the solver.
 
         Parameters
         ----------
@@ -308,31 +308,32 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return_std : bool, default=False
             Whether to also return standard deviations. After training by a likelihood, these are the standard
             deviations of the field: exact for at most 4096 values, else averages over 200 sweeps of Gibbs sampling.
-            After training with a prediction loss, they are root mean square errors on data held out for early
-            stopping, by region; a tree predicts where errors are large.
+            After training with a prediction loss, they are root mean square errors on data held out for early stopping,
+            by region; a tree predicts in which regions errors are large.
         evidence : array-like or list of array-like, optional
             Known values, in the layout of y, with NaN elsewhere. The mean is conditioned on them.
         degradation : Blur, Downsampling or list of them, optional
-            Degradation that produced X, for all images or for each image. By default, ``degradation`` of the estimator
-            if it is not a list.
+            Degradation that produced X, for all images or for each image. The default is the estimator's parameter
+            ``degradation``, if this is not a list.
         noise : "auto", float or array-like of shape (n,), optional
             Standard deviation of the noise of X, for all images or for each image, if it differs from training. "auto"
             estimates it for each image, from the finest detail in smooth regions. Images are then rescaled so that
-            their noise has the level of ``corruption=GaussianNoise(level)``.
+            their noise has the level in ``corruption=GaussianNoise(level)``.
 
         Returns
         -------
         y : ndarray of shape (n, H, W) or (n, H, W, D), or of shape (n,) of such images
-            An array if X is an array, an object array if X is a list, and a list for Shards. One image for one image.
+            An array if X is an array, an object array if X is a list, and a list for Shards. For a
+            single image X, a single image.
         std : the same
             Only with ``return_std``.
 
         Raises
         ------
         ValueError
-            If ``return_std`` is used after training with a prediction loss and nothing was held out, or together
-            with ``evidence``. If ``evidence`` is given for a field with ``degradation``, or ``degradation`` is missing
-            or unexpected. If ``noise`` is not positive, or the field was not trained for a single noise level.
+            If ``return_std`` is used after training with a prediction loss without held-out data, or together with
+            ``evidence``; if ``evidence`` is given for a field with ``degradation``; if ``degradation`` is missing or
+            unexpected; if ``noise`` is not positive, or the field was not trained for a single noise level.
         """
         if isinstance(X, Shards):
             options = {"return_std": return_std, "degradation": degradation, "noise": noise}
@@ -356,7 +357,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return found
 
     def _predict(self, X, return_std, evidence, degradation=None):
-        """Predict images whose noise has the level of training."""
+        """Predict images whose noise has the same level as in training."""
         is_exact = return_std and is_likelihood(self.loss)
         if return_std and not is_exact and self.held_out_errors_ is None:
             raise ValueError(
@@ -378,7 +379,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             deviations = [self.target_scale_ * own for own in deviations] if return_std else None
         else:
             models = self._build_plane_models(planes, evidence, observations)
-            # Solves start at the mean of y, so that their tolerance is relative to the deviation from this mean.
+            # Solves start at the mean of y, so that their tolerance is relative to deviations from this mean.
             solver, start = make_solver(self.inference), self.target_mean_
             means = [solve_from_image(solver, model, np.broadcast_to(start, model.h.shape)).x for model in models]
             values = [_prediction.clipped(vars(self), self.clip, mean) for mean in means]
@@ -389,7 +390,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return predicted, _input.put_back(planes, deviations, self._has_channels)
 
     def _predict_at_levels(self, X, return_std, evidence, levels):
-        """Predict each image with its own noise level."""
+        """Predict each image with the noise level that is given or estimated for this image."""
         found = []
         for i, level in enumerate(levels):
             known = None if evidence is None else evidence[i : i + 1]
@@ -401,12 +402,12 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return _input.join_examples(found)
 
     def _convert_units(self, factor, mean):
-        """Return a copy of the field for images in other units than in training.
+        """Return a copy of the field for images in units other than the units of training.
 
         Multiplying the deviations of an image from ``mean`` by ``factor`` converts the image to the units of training.
         """
         field, share = copy(self), 1 - 1 / factor
-        # Later fields of a cascade have additional channels, the previous prediction, with the same mean.
+        # Later fields of a cascade have the previous prediction as additional channels, with the same mean.
         field.channel_centre_ = self.channel_centre_ / factor + share * np.resize(mean, self.channel_centre_.shape)
         field.channel_scale_ = self.channel_scale_ * factor
         field.target_mean_, field.target_scale_ = self.target_mean_ / factor + share * mean, self.target_scale_ / factor
@@ -466,7 +467,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     def _compute_scored_nodes(self, X, y, sample_weight):
         """Return the moments of the true values, and the weighted sum of squared errors."""
         if y is None:
-            raise ValueError("score needs y, but the load function returned None for y.")
+            raise ValueError("score needs y, but the load function returned y=None.")
         truth, found, weight = _prediction.gather_scored_pixels(
             y, self.predict(X), sample_weight, _prediction.is_unknown
         )
@@ -480,15 +481,16 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         .. math::
             p(y \mid x) \propto \exp(-\tfrac12 y^\top J(x) \, y + h(x)^\top y)
 
-        Any inference for :class:`~sklearn_crf.models.GaussianModel` can be run on them; ``predict`` uses their means.
+        Any inference for :class:`~sklearn_crf.models.GaussianModel` can be run on these models; ``predict`` uses their
+        means.
 
         Parameters
         ----------
         X : array-like or list of array-like
             Examples, as in ``predict``.
         evidence : array-like or list of array-like, optional
-            Known values, in the layout of y, with NaN elsewhere. Known nodes remain in the graph without edges, with
-            the known value as mean; neighbours are conditioned on known values.
+            Known values, in the layout of y, with NaN elsewhere. A known node loses its edges and has the known value
+            as mean; its neighbours are conditioned on the value.
         degradation : Blur, Downsampling or list of them, optional
             As in ``predict``. Models then have a ``precision_operator``, which
             :class:`~sklearn_crf.inference.ConjugateGradient` supports.

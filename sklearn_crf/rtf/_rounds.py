@@ -38,7 +38,7 @@ class ImagesHere(NamedTuple):
 
     @property
     def step(self):
-        """Divisor that the sides of all image parts must have."""
+        """Number of which the sides of all image parts must be multiples."""
         return 1 if not self.choices else self.choices[0][0].step
 
     def has_targets(self, choice):
@@ -47,7 +47,7 @@ class ImagesHere(NamedTuple):
         return weights is None or any(bool(weight.any()) for weight in weights)
 
     def copies(self, is_table: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the index of the first equal image (or table row), the weight and the pixel count of each image."""
+        """Return the index of the first image (or table row) equal to each one, its weight and its number of pixels."""
         # returns three arrays of shape (n,)
         keys, weight, n_pixels = self._compute_row_keys() if is_table else self.compute_image_keys()
         return first_of_equal(keys), weight, n_pixels
@@ -82,7 +82,7 @@ class ImagesHere(NamedTuple):
         return total, count
 
     def chosen(self, choice):
-        """Return the chosen images; a choice is a method name and its arguments, or None for all images."""
+        """Return the images of a choice, which is a method name and its arguments, or None for all images."""
         return self if choice is None else getattr(self, choice[0])(*choice[1:])
 
     def taken(self, members):
@@ -134,9 +134,10 @@ def split_off(images: Any, fraction: float, rng: Any, is_table: bool = False) ->
 
     If there are few images, a strip of each image is held out.
 
-    Equal images are held out together, and count with the sum of their weights. Weights then have the effect of copies.
+    Equal images are held out together, and their weights are added. A weight then has the same effect as copies.
     """
-    # images: images in memory or in shards; returns two tuples, each a method name of ImagesHere and its arguments
+    # images: images in memory or in shards; returns two choices, each with a method name of ImagesHere and its
+    # arguments
     first, weight, n_pixels = images.copies(is_table)
     counted = np.unique(first[weight > 0])
     n = len(counted)
@@ -157,7 +158,7 @@ def split_off(images: Any, fraction: float, rng: Any, is_table: bool = False) ->
 def draw_rectangles(shapes, max_samples, step, rng):
     """Draw one rectangle (image, rows, columns) from each of some images, or one box from each of some volumes."""
     sizes = np.array([prod(shape) for shape in shapes])
-    # Small rectangles would cost too much: filters must also process their surroundings.
+    # Small rectangles would take too much time, because filters must also process their surroundings.
     least = tuned.SHORTEST_SIDE**2 if len(shapes[0]) == 2 else tuned.SHORTEST_EDGE**3
     n = min(len(sizes), max(max_samples // least, int(max_samples / sizes.mean()) + 1))
     members = np.sort(rng.permutation(len(sizes))[:n])
@@ -208,12 +209,12 @@ class Rounds:
         images, n = self.images, max(0, n - self.first)
         members = range(min(len(images.inputs), n))
         noise = None if images.choices is None else [images.choices[i][0].noise for i in members]
-        # Pixels without a target have weight 0, so an image's weight is the largest of its pixels' weights.
+        # Pixels without a target have weight 0, so the weight of an image is the largest weight of its pixels.
         weight = None if images.weights is None else [float(own.max(initial=0.0)) for own in images.weights[:n]]
         return [self.corrupt_input(i, 0) for i in members], images.targets[:n], weight, noise
 
     def __call__(self, level):
-        """Return the data of a round; rounds with equal data share one object."""
+        """Return the data of a round; rounds with the same data share one object."""
         if self._last is None or self._last[0] != level:
             self._last = level, self._make(level)
         return self._last[1]
@@ -276,7 +277,7 @@ class Rounds:
         return self.images.corrupted(plane, self._get_degradation(i, level), rng)
 
     def rectangles(self, cuts, level):
-        """Return rectangles of images with the filter responses that the whole images have there."""
+        """Return rectangles of images, with the filter responses that these rectangles have in the whole images."""
 
         def one(cut, n_threads):
             i, *sides = cut
@@ -288,7 +289,7 @@ class Rounds:
         plane = self.corrupt_input(i, level)
         shape = plane.shape[:-1]
         reach = 0 if self.bank is None else self.bank.reach_
-        # Slices of volumes are filtered one by one, so no margin is needed across slices.
+        # Volumes are filtered slice by slice, so no margin is needed across slices.
         reaches = [0] * (len(shape) - 2) + [reach, reach]
         around, inner = _widen(sides, shape, reaches)
         features = np.ascontiguousarray(plane[around])
@@ -320,8 +321,8 @@ def sample_rows(data, max_samples, rng):
 def sample_variables(data, max_samples, margin, rng):
     """Return at most ``max_samples`` pixels, in random squares with margins of weight 0.
 
-    Because of the margins, each pixel has the same loss term as in the whole image. The mean over the sample is
-    therefore an unbiased estimate of the mean over all pixels.
+    The margins give each pixel the same loss term as in the whole image. The mean over the sample is therefore an
+    unbiased estimate of the mean over all pixels.
     """
     side = max(isqrt(max_samples // (tuned.SQUARES_OF_IMAGE * len(data.features))), tuned.LEAST_SQUARE)
     squares = cover_with_squares(data, min(side, tuned.LARGEST_SQUARE))
@@ -356,12 +357,12 @@ def cut_with_surroundings(data, squares, margin):
         around, inside = _widen(sides, shape, [margin] * len(shape))
         cut = data.cut(number, *around)
         weight = np.zeros(cut.features[0].shape[:-1])
-        # The loss of a cut is a mean over its own pixels. Weights turn this loss into a mean over the image.
+        # The loss of a cut is a mean over the pixels of the cut. Weights convert this loss to a mean over the image.
         weight[inside] = weight.size / np.prod(shape)
         own = np.ones(1) if data.weights is None else cut.weights[0]
         cuts.append(cut._replace(weights=[weight.ravel() * own]))
     found = joined(cuts)
-    # The average weight of a pixel in the squares must be 1, because sizes of leaves are sums of weights.
+    # The average weight of a pixel in the squares must be 1, because the sizes of leaves are sums of weights.
     used = [np.count_nonzero(weight) for weight in found.weights]
     scale = sum(used) / sum(weight.sum() for weight in found.weights)
     if data.weights is not None:
@@ -370,7 +371,7 @@ def cut_with_surroundings(data, squares, margin):
 
 
 def fit_bank(plan, inputs, targets, weight, noise):
-    """Return the filter bank, fitted to the first images, or None if the input is used without filtering."""
+    """Return the filter bank, fitted to the first images, or None if the input is used without filters."""
     # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D)
     # weight: weight of each image, None for equal weights; noise: noise level of each image, None if unknown
     if plan.former is not None:

@@ -1,4 +1,4 @@
-"""Scaling of a tree field's parameters in training: whitened inputs, scaled leaves, shrinkage to parents."""
+"""Scaling of a tree field's parameters in training: whitened inputs, scaled leaves, shrinkage towards parents."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -52,7 +52,7 @@ class InputMoments(NamedTuple):
 
 
 def _compute_input_moments(data, part, types, seeds, n_images, n_jobs):
-    """Return the input moments of each factor type, each None if there are no images."""
+    """Return the input moments of each factor type, or None for each type if there are no images."""
 
     def one(number, n_threads):
         seed = seeds[number] if part is None else [seeds[number], part]
@@ -101,18 +101,19 @@ def compute_whitening(moments):
 
 
 class LeafScaling:
-    r"""Scaling of parameters that gives the loss about equal curvature along all parameters.
+    r"""Scaling of parameters so that the loss has about the same curvature along all parameters.
 
     .. math::
         \tilde J_l = \sqrt{p_l} \, J_l, \qquad \tilde W_l = \sqrt{p_l} \, W_l C_l, \qquad
         C_l C_l^\top = \mathrm{E}[b b^\top \mid l]
 
-    where :math:`p_l` is the fraction of its type's factors in leaf l, to which the curvature is proportional, and b
-    are the inputs of its linear models. In a leaf of smooth regions the filter responses are small, and a step along
-    their weights would change little. Each precision is scaled by a single number, so that projections are unchanged.
+    where :math:`p_l` is the fraction of its type's factors that are in leaf l, to which the curvature is proportional,
+    and b are the inputs of its linear models. In a leaf of smooth regions, the filter responses are small, and without
+    scaling a step along their weights would change little. Each precision is scaled by a single number, so that
+    projections do not change.
     """
 
-    # rng: draws the factors from which second moments are estimated
+    # rng: draws the factors for estimates of second moments
 
     def __init__(self, risk, rng):
         self.potentials = risk.potentials
@@ -142,7 +143,7 @@ class LeafScaling:
         return self._multiply(x, self.inverse) / self.root
 
     def gradient(self, gradient):
-        """Convert the derivative with respect to the parameters to the derivative with respect to ``x``."""
+        """Convert a derivative with respect to the parameters to a derivative with respect to ``x``."""
         return self._multiply(gradient, [inverse.transpose(0, 2, 1) for inverse in self.inverse]) / self.root
 
     def project(self, x, bounds):
@@ -172,7 +173,7 @@ def _sum_squares(risk, seeds):
     def of_type(number, n_threads):
         return _sum_type_squares(risk, number, risk.whole.random_state(seeds[number]), n_threads)
 
-    # Run in parallel over types, since calls for single images and leaves are too short for threads.
+    # Run in parallel over types, because calls for single images and leaves are too short for threads.
     return map_tasks(of_type, range(len(seeds)), risk.n_jobs)
 
 
@@ -224,9 +225,9 @@ class Shrinkage:
         \frac{s}{2} \sum_t \frac{\kappa_t}{N_t} \sum_l \| W_l - W_l^{(0)} \|^2
 
     with the :math:`N_t` factors of type t, the strength s, and the mean curvature :math:`\kappa_t` of the loss along a
-    weight that all factors of the type share. For example, a leaf with s factors and white inputs moves half as far as
-    without the penalty. The penalty is 0 at the start of a round. The loss without the penalty therefore still
-    decreases from round to round.
+    weight that all factors of the type share. For example, if a leaf has s factors and white inputs, its weights change
+    half as much as without the penalty. The penalty is 0 at the start of a round. Therefore, the loss without the
+    penalty also decreases from round to round.
     """
 
     # coef: (n_coef,), parameters at the start of the round
@@ -252,9 +253,9 @@ class Shrinkage:
 
 
 def _estimate_curvatures(risk, coef, rng):
-    """Estimate, for each factor type, the curvature of the loss in a weight that all its factors share.
+    """Estimate the curvature of the loss, for each factor type, along a weight that all factors of the type share.
 
-    The estimate uses a direction of random signs.
+    The estimate uses directions of random signs.
     """
     potentials = risk.potentials
     signs = np.zeros(len(coef))
@@ -271,11 +272,11 @@ def _estimate_curvatures(risk, coef, rng):
 
 
 class ScaledLoss:
-    """Loss of one or more fields as a function of scaled parameters, with shrinkage of leaves to their parents."""
+    """Loss of one or more fields as a function of scaled parameters, with shrinkage of leaves towards their parents."""
 
     # value_grad: function of the concatenated parameters of all fields
     # risks: risk of each field; coefs: parameters of each field
-    # strengths: strength of the shrinkage of each field, 0 for no shrinkage
+    # strengths: strength of the shrinkage of each field; 0 for no shrinkage
 
     def __init__(self, value_grad, risks, coefs, strengths, rng):
         self.value_grad, self.start = value_grad, np.concatenate(coefs)
@@ -295,7 +296,7 @@ class ScaledLoss:
         return [scaling.potentials.project(part, bounds) for scaling, part in parts]
 
     def minimised(self, plan, unit, callback=None):
-        """Minimise the loss divided by ``unit``, so that tolerances do not depend on its scale; return the result."""
+        """Minimise the loss divided by ``unit``, so that tolerances do not depend on the scale of the loss."""
 
         def value_grad(x):
             coef = self._call_each_scaling("unscaled", x)
@@ -314,7 +315,7 @@ class ScaledLoss:
             project=lambda x: self._call_each_scaling("project", x, plan.bounds),
             max_iter=plan.max_iter,
             tol=plan.tol,
-            # Values are computed in float32 and have the rounding errors of float32.
+            # Values are computed in float32, so they have rounding errors of this size.
             precision=4 * float(np.finfo(np.float32).eps),
             callback=callback,
         )

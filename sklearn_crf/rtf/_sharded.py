@@ -97,7 +97,7 @@ class _Request(NamedTuple):
         return self.reading.known["lattice_ndim_"] == 0
 
     def choose_shard_threads(self, shard):
-        """Return the number of threads for a shard: 1 on workers, since workers run several tasks."""
+        """Return the number of threads for a shard, which is 1 on workers, because workers run several tasks."""
         return self.n_jobs if shard.is_local else 1
 
     def make_shard_reading(self, shard):
@@ -132,7 +132,7 @@ def _read(shard, request):
 
 
 def _describe(shard, request):
-    """Return statistics of targets, shapes of images, offsets, and the divisor that the sides of parts must have."""
+    """Return statistics of targets, shapes of images, offsets, and the divisor of the sides of parts."""
     read = _read(shard, request)
     shapes = [plane.shape[:-1] for plane in read.planes.features]
     step = 1 if read.degradations is None else read.degradations.step
@@ -142,7 +142,7 @@ def _describe(shard, request):
 class ShardedImages:
     """Training images in shards."""
 
-    # shapes: shapes of the images of each shard; step: divisor that the sides of all image parts must have
+    # shapes: shapes of the images of each shard; step: number of which the sides of all image parts must be multiples
 
     def __init__(self, shards, request, shapes, step):
         self.shards, self._request, self._shapes, self._step = shards, request, shapes, step
@@ -169,14 +169,14 @@ class ShardedImages:
         return any(self.shards.map(_has_targets, self._request._replace(choices=choices)))
 
     def copies(self, is_table: bool) -> tuple:
-        """Return the index of the first equal image, the weight and the number of pixels of each image."""
+        """Return the index of the first image equal to each image, its weight and its number of pixels."""
         if is_table:
             raise ValueError("early_stopping cannot hold out rows of tables in Shards: set early_stopping=False.")
         keys, *rest = map(np.concatenate, zip(*self.shards.map(_compute_image_keys, self._request), strict=True))
         return first_of_equal(keys), *rest
 
     def _select_images(self, choice):
-        """Return the shapes of chosen images, and for each shard the index of its first image and its choice."""
+        """Return the shapes of chosen images, and for each shard the index of its first image, and its choice."""
         ends = np.cumsum([len(part) for part in self._shapes])
         if choice is None or choice[0] == "columns":
             shapes = self.shapes
@@ -237,7 +237,7 @@ class ShardedRounds:
         return self.shards.sum(_with_rounds, (self.request, methodcaller("sum_square_differences", types)))
 
     def __call__(self, level):
-        """Return the data of a round; rounds with equal data share one object."""
+        """Return the data of a round; rounds with the same data share one object."""
         is_part = self.max_samples is not None and sum(map(prod, self.shapes)) > self.max_samples
         number = level if is_part or self.request.targets.are_drawn else 0
         if self._last is None or self._last.level != number:
@@ -274,7 +274,7 @@ def _load(shard, request):
             else:
                 own = [(i - first, *sides) for i, *sides in request.cuts if first <= i < last]
                 data = rounds.rectangles(own, request.level) if own else _NO_IMAGES
-        # Rectangles are small enough to stay in memory; rereading images for each evaluation would be slow.
+        # Rectangles are small enough to stay in memory. Reading images again for each evaluation would be slow.
         kept["data", request.key_of_rounds] = request.key_of_data, data
     return data
 
@@ -289,7 +289,7 @@ class ShardedData:
         self._risks = []
 
     def parts(self, function, *arguments):
-        """Return a list with ``function(images, number of the shard, *arguments)`` for each shard."""
+        """Return a list with the result of ``function(images, number of the shard, *arguments)`` for each shard."""
         return self.shards.map(_apply_to_data, (self.request, function, arguments))
 
     def total(self, function, *arguments):
@@ -337,7 +337,8 @@ class _FieldOfShard:
 
     def __init__(self, request, objective, whole, shard):
         self.data, self.objective, self.n_jobs = _load(shard, request), objective, request.choose_shard_threads(shard)
-        # The loss of a table in one shard is a mean over its rows; the total is a mean over the rows of all shards.
+        # The loss of a table in one shard is a mean over the rows of the shard. The total is a mean over the rows of
+        # all shards.
         n_rows = len(self.data.targets[0]) if request.is_table else 1
         self.whole = Whole(whole.n_images, whole.weight / n_rows, shard.number)
         self.field, self.risk = None, None  # type: Any, Any
@@ -398,7 +399,7 @@ class ShardedFieldRisk:
 
     def parts(self, function, *arguments):
         """Return the result of ``function(risk, *arguments)`` for each shard; iterators become lists."""
-        # Shards keep their risks, whose solves start from the last solutions.
+        # Shards keep their risks, and these start each solve from the last solution.
         return self._kept.each(_FieldOfShard.part, function, *arguments)
 
     def total(self, function, *arguments):

@@ -24,12 +24,12 @@ def _sum_for_regression(data, part, kind, white, n_images, rng):
     """Return the number of sampled pixels, and sums of products of their whitened inputs and targets."""
     inputs, targets = [np.zeros((0, len(white)))], []
     for k, plane in enumerate(data.features):
-        # Choose pixels with a known target and a value that the input does not already determine.
+        # Choose pixels with a known target that the input does not already determine.
         missing = np.isnan(data.targets[k]).any(axis=1)
         observed = None if data.observations is None else data.observations[k].diagonal
         free = np.flatnonzero(~missing if observed is None else ~missing & (observed == 0).any(axis=1))
         n = min(len(free), max(1, tuned.SAMPLES_OF_WHITENING // n_images))
-        # A factor of a single pixel has the index of the pixel.
+        # A factor of a single pixel has the same index as the pixel.
         own = free if n == len(free) else rng.choice(free, n, replace=False)
         inputs.append(kind.inputs(kind.seen(plane), own) @ white.T)
         targets.append(data.targets[k][own])
@@ -40,7 +40,7 @@ def _sum_for_regression(data, part, kind, white, n_images, rng):
 
 
 def _halve(spans, channel, kind, end):
-    """Return splits that halve the range of node types in each leaf, for the first node (end 0) or the second node."""
+    """Return splits that halve the range of node types in each leaf, for the first (end 0) or second node."""
     # spans: dict from each leaf to the range of its node types
     test = np.zeros(9, dtype=np.int32)
     test[0], test[3] = channel, -1
@@ -65,7 +65,7 @@ class TreeField(NamedTuple):
 
     @classmethod
     def smooth(cls, types, whitening, n_values, bounds, differences):
-        """Return a field with single-leaf trees whose pairs differ as much as in the targets, without unary terms."""
+        """Return a field with single-leaf trees, no unary terms, and pairs that differ as much as in the targets."""
         # differences: mean square difference of the targets at the two pixels of the factors of each type
         field = cls.stumps(types, whitening, n_values, bounds)
         n_pairs = max(1, len(types) - 1)
@@ -78,7 +78,7 @@ class TreeField(NamedTuple):
         return field._replace(coef=field.potentials.project(field.coef, bounds))
 
     def start_from_regression(self, data, bounds, rng):
-        """Return the field with unary terms from a linear regression, weighted by its accuracy."""
+        """Return the field with unary terms from a linear regression, weighted by the accuracy of the regression."""
         white = self.potentials.whitening[0]
         kind = self.potentials.types[0]
         n, inner, cross, squares = data.total(_sum_for_regression, kind, white, data.n_images, rng)
@@ -112,7 +112,7 @@ class TreeField(NamedTuple):
         }
 
     def moved(self, coef, share):
-        """Return the field with parameters interpolated between its own (share 0) and ``coef`` (share 1)."""
+        """Return the field with parameters interpolated between its own parameters (share 0) and ``coef`` (share 1)."""
         return self._replace(coef=coef if share == 1 else (1 - share) * self.coef + share * coef)
 
     def split(self, splits):
@@ -203,8 +203,8 @@ def sum_known_pixel_weights(data, part) -> float:
 
 
 def optimise_and_split(plan, objective, field, rounds, first, depths, rng, held_out_loss, on_iteration):
-    """Alternate between optimising and splitting all leaves until the trees reach their maximum depth."""
-    # depths: maximum depth of each type; held_out_loss: function of a field, None if nothing is held out
+    """Alternate between optimising parameters and splitting leaves until the trees reach their maximum depth."""
+    # depths: maximum depth of each type; held_out_loss: function of a field, or None if nothing is held out
     # on_iteration: function of the field and of a function that returns its parameters; returns whether to stop
     data = rounds(first)
     risk = field.risk(objective, data, plan.n_jobs)
@@ -257,10 +257,10 @@ def optimise_and_split(plan, objective, field, rounds, first, depths, rng, held_
 def _optimise(plan, risk, objective, field, rng, has_parents, on_iteration):
     """Optimise the parameters of the current leaves.
 
-    Attribute ``stopped`` of the result states whether the callback asked to stop.
+    Attribute ``stopped`` of the result is True if the callback requested to stop.
     """
     risk.converged, stopped = True, False
-    # Initial leaves have no parents to shrink to.
+    # Initial leaves have no parents towards which their models could be pulled.
     is_split = has_parents and max(risk.potentials.n_leaves) > 1
     strength = plan.solver.shrinkage if is_split else 0.0
     loss = ScaledLoss(risk.value_grad, [risk], [field.coef], [strength], rng)
@@ -290,7 +290,7 @@ def train(data, plan, callbacks):
     kept, held_out = choose_held_out_images(plan, data.images, rng)
     seed = int(rng.randint(np.iinfo(np.int32).max))
     rounds = data.images.rounds(kept, plan.solver.max_samples, _choose_sampling(plan), seed, plan.n_jobs)
-    # Filters are fitted to training images only.
+    # Filters are only fitted to training images.
     inputs, *known = rounds.get_first_pairs(tuned.IMAGES_OF_BANK)
     bank = _rounds.fit_bank(plan, inputs, *known)
     rounds.take_bank(bank)
@@ -299,7 +299,7 @@ def train(data, plan, callbacks):
         of_held_out = data.images.rounds(held_out, None, None, seed + 1, plan.n_jobs)
         of_held_out.take_bank(bank)
         validation = of_held_out(0)
-    # Continue the numbering of rounds in a warm start, so that its rounds draw new parts and a new corruption.
+    # In a warm start, continue the numbering of rounds, so that its rounds draw new parts and a new corruption.
     first = max(int(RegressionTree(**tree).depth) for tree in plan.former["trees_"]) + 1 if plan.former else 0
     types, channels = _build_types(plan, bank, rounds(first))
     with limit_blas_threads():
@@ -328,7 +328,7 @@ def train(data, plan, callbacks):
         is_vain = isinstance(plan.objective, GaussianPseudolikelihood) and not plan.is_observed
         solver = make_solver(plan.targets.inference, 1e-4)
         is_vain = is_vain and is_worse_than_mean(data.images, bank, course.field, solver, plan.n_jobs)
-        # The last round's data are still in memory.
+        # The data of the last round are still in memory.
         last = partial(rounds, first + len(course.rounds) - 1)
         attributes |= plan.targets.learned(plan.objective, course.field, last, attributes, plan.n_jobs)
     curves = {"loss_curve_": course.loss_curve, "round_ends_": course.rounds, "n_iter_": int(course.rounds[-1])}
@@ -346,7 +346,7 @@ def choose_held_out_images(plan, images, rng):
     if plan.must_stop_early:
         raise ValueError(
             "early_stopping=True needs known values of y both in the held-out part and in the rest, but one of "
-            "them has none: use FieldSolver(early_stopping=False)."
+            "these parts has none: use FieldSolver(early_stopping=False)."
         )
     return None, None
 
@@ -375,13 +375,13 @@ def _build_types(plan, bank, data):
     if former is not None:
         known = choose_channels(former["pairwise_channels_"], former["weights_"][0].shape[2] - 1)
         if channels != known or list(multipliers) != former["precision_channels_"].tolist():
-            raise ValueError("warm_start needs pairwise_channels and precision_channels as in the last call of fit.")
+            raise ValueError("warm_start needs the same pairwise_channels and precision_channels as the previous fit.")
     types = build_factor_templates(plan.offsets, channels, multipliers)
     return types, range(n_channels) if channels is None else channels
 
 
 def _build_start(plan, types, whitening, rounds, first, rng):
-    """Return the initial field: the last fit's field for a warm start, else trees with one leaf per node type."""
+    """Return the initial field: for a warm start the field of the last fit, else trees with one leaf per node type."""
     former, n_values, bounds = plan.former, len(plan.common.mean), plan.bounds
     if former is not None:
         return TreeField.restored(types, whitening, n_values, former)
@@ -428,20 +428,20 @@ def _collect_warnings(plan, course, is_vain):
     found = []
     if is_vain:
         message = (
-            "predictions for training images are further from y than its mean is: the pseudolikelihood lets "
-            "neighbours count for too much where y is smooth. Use loss='mse', a smaller max_depth, or a larger "
-            "least eigenvalue, FieldSolver(eigenvalue_bounds=(1, 10))."
+            "predictions for training images are farther from y than the mean of y is: the pseudolikelihood gives "
+            "neighbours too much influence where y is smooth. Use loss='mse', a smaller max_depth, or a larger "
+            "lower bound of eigenvalues, FieldSolver(eigenvalue_bounds=(1, 10))."
         )
         found.append((message, UserWarning))
     if not course.solved:
         message = (
-            "conjugate gradients did not reach their tolerance for some image; raise max_iter of inference, or the "
-            "least of FieldSolver's eigenvalue_bounds."
+            "conjugate gradients did not reach their tolerance for some image: increase max_iter of inference, or "
+            "the lower bound in eigenvalue_bounds of FieldSolver."
         )
         found.append((message, ConvergenceWarning))
     if not course.success and plan.has_given_max_iter:
-        reason = f"the last round stopped after max_iter={plan.max_iter} iterations; raise max_iter or tol."
+        reason = f"the last round stopped after max_iter={plan.max_iter} iterations: increase max_iter or tol."
         if course.is_stuck:
-            reason = f"the last round stopped at the precision of float32, above tol={plan.tol}; raise tol."
+            reason = f"the last round reached the precision of float32 before tol={plan.tol}: increase tol."
         found.append((reason, ConvergenceWarning))
     return found

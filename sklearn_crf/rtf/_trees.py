@@ -55,7 +55,7 @@ class FactorTemplate(NamedTuple):
         """Offset from the first pixel to the second: slices, rows and columns."""
         return self.slices, self.down, self.right
 
-    # The result is cached, since training calls this method a thousand times for each type and shape.
+    # The result is cached, because training calls this method a thousand times for each type and shape.
     @lru_cache(maxsize=1024)  # noqa: B019
     def rows(self, shape):
         """Return the location of the factors on a plane (H, W) or a volume (D, H, W)."""
@@ -84,7 +84,7 @@ class FactorTemplate(NamedTuple):
         return _select_pairs(self.offset, shape)[: 1 + self.paired]
 
     def n_inputs(self, n_channels):
-        """Return the number of inputs of a linear model: a constant, plus the channels of each pixel of the factor."""
+        """Return the number of inputs of a linear model: a constant, and the channels of each pixel of the factor."""
         n_seen = n_channels if self.channels is None else len(self.channels)
         return 1 + n_seen * (2 if self.paired else 1)
 
@@ -100,14 +100,14 @@ class FactorTemplate(NamedTuple):
         return sum(ends) / np.asarray(len(ends), dtype=features.dtype)
 
     def inputs(self, features, own):
-        """Return the linear models' inputs for the given factors: 1, and the channels at their pixels."""
+        """Return the inputs of linear models for the given factors: 1, and the channels at their pixels."""
         # features: (H, W, F) or (D, H, W, F), contiguous; own: (n,); returns (n, n_inputs)
         out = np.empty((len(own), 1 + features.shape[-1] * (2 if self.paired else 1)), dtype=features.dtype)
         self.write_inputs(features, own, np.arange(len(own)), out)
         return out
 
     def write_inputs(self, features, own, place, out, scale=_UNSCALED):
-        """Write the linear models' inputs, times ``scale``, to rows of an array."""
+        """Write the inputs of linear models, multiplied by ``scale``, to rows of an array."""
         # place: (n,), rows of out; scale: (n,) float64, or empty for 1
         own, place = (np.asarray(numbers, dtype=np.int64) for numbers in (own, place))
         factor_inputs(as_plane(features), self.paired, *self.rows(features.shape[:-1]), own, place, scale, out)
@@ -136,13 +136,16 @@ def build_factor_templates(offsets, channels=None, multipliers=()):
 class RegressionTree(NamedTuple):
     """Binary tree whose inner nodes compare the response to a test with a threshold.
 
-    The response at a pixel is a channel at an offset, the difference of two channels at two offsets, or the magnitude
-    of either.
+    The response at a pixel is the value of a channel at an offset, the difference of two such values, or the magnitude
+    of such a value or difference.
     """
 
-    children: np.ndarray  # (n_nodes, 2) int32: child for responses up to the threshold, and above it; -1 at leaves
-    # (n_nodes, 7) int32: channel with row and column offset, subtracted channel (or -1) with offsets, whether magnitude
-    # For volumes, two more columns hold the slice offsets of both channels.
+    children: (
+        np.ndarray
+    )  # (n_nodes, 2) int32: child for responses up to the threshold, child for larger responses; -1 at leaves
+    # (n_nodes, 7) int32: channel, its row and column offset, subtracted channel (or -1) and its offsets, whether to use
+    # the
+    # magnitude. For volumes, two more columns hold the slice offsets of both channels.
     test: np.ndarray
     threshold: np.ndarray  # (n_nodes,) float64: threshold of the test at each inner node
     leaf: np.ndarray  # (n_nodes,) int32: number of each leaf, -1 at inner nodes
@@ -216,14 +219,14 @@ class LeafSplit(NamedTuple):
 
     test: int  # index of the test among the tests that were tried
     threshold: float
-    gain: float  # increase of the split criterion; projected gradients may have negative gains before convergence
+    gain: float  # increase of the split criterion; may be negative for projected gradients before convergence
 
 
 def draw_tests(n_tests, n_channels, radius, rng):
-    """Draw random tests: about half of them test a channel at an offset, and the others a difference of channels.
+    """Draw random tests, about half of a channel at an offset, and the others of a difference of two channels.
 
-    Half of the differences compare one channel at two offsets, half compare any two channels. Half of the tests use
-    magnitudes, since the strength of a filter's response is often more informative than its sign. If there are no
+    Half of the differences compare one channel at two offsets, the others compare any two channels. Half of the tests
+    use magnitudes, because the strength of a filter's response is often more informative than its sign. If there are no
     offsets and no more channels than tests, every channel is tested at least once.
     """
     # radius: (2,), or (3,) for volumes; returns (n_tests, 7), or (n_tests, 9)
@@ -272,13 +275,13 @@ def compute_projected_norm(linear, square, precision, bounds):
 
 
 def compute_gradient_norm(sums, precision, bounds, slopes):
-    """Return the split criterion of joint training: the squared norm of the projected gradient.
+    """Return the split criterion of joint training, which is the squared norm of the projected gradient.
 
-    Both new leaves keep the parameters of the old leaf. The gradients of the new leaves are therefore sums of the terms
-    of the factors in them.
+    Both new leaves keep the parameters of the old leaf. The gradient of a new leaf is therefore the sum of the terms of
+    its factors.
     """
-    # sums: (..., q), of weights, and of derivatives for precision, slopes and other parameters, in this order
-    # precision: (m, m), of the leaf; bounds: of its eigenvalues
+    # sums: (..., q), sums of weights and of derivatives for precision, slopes and other parameters, in this order
+    # precision: (m, m), precision of the leaf; bounds: bounds of its eigenvalues
     # slopes: (I, m, m), increase of the precision per channel, with eigenvalues from 0 to the upper bound
     shape = 1 + len(slopes), *precision.shape
     n_squares = int(np.prod(shape))
@@ -292,7 +295,7 @@ def compute_gradient_norm(sums, precision, bounds, slopes):
 def compute_explained_variance(sums):
     r"""Return the split criterion of separate training, :math:`\|\sum_F y_F\|^2 / n`.
 
-    A split lowers the sum of squared distances from the mean by the increase of this criterion.
+    A split decreases the sum of squared distances from the mean by the amount by which this criterion increases.
     """
     # sums: (..., 1 + m); returns (...)
     weight = sums[..., 0]
@@ -303,7 +306,7 @@ def find_best_split(terms, responses, criterion, *, n_thresholds, min_samples, r
     """Return the split with the largest criterion for one leaf, or None if no split is allowed."""
     # terms: (n, q); responses: (T, n), rows contiguous; members: (n,), columns of responses, None for all
     checkpoint()
-    # Quantiles of a sample are nearly as good as quantiles of all factors, at a tenth of the time.
+    # Quantiles of a sample are nearly as good as quantiles of all factors, and take a tenth of the time.
     ranked = slice(None, None, max(1, len(terms) // tuned.LEAST_RANKED))
     thresholds = np.empty((len(responses), n_thresholds), dtype=responses.dtype)
     sums = np.zeros((len(responses), n_thresholds + 1, terms.shape[1]))
@@ -333,7 +336,7 @@ def find_best_split(terms, responses, criterion, *, n_thresholds, min_samples, r
 
 
 def _compute_quantiles(responses, weight, n_thresholds):
-    """Return weighted quantiles (T, n_thresholds) of the responses to each test, at k / (n_thresholds + 1)."""
+    """Return, for each test, weighted quantiles of the responses, (T, n_thresholds), at k / (n_thresholds + 1)."""
     n = responses.shape[1]
     steps = np.arange(1, n_thresholds + 1)
     if np.all(weight == weight[0]):
@@ -348,7 +351,7 @@ def _compute_quantiles(responses, weight, n_thresholds):
 
 
 def find_splits(risk, trees, coef, max_depths, options, bounds, rng):
-    """Return, for each type, a dict from leaves to their best splits; a split is a test and a threshold."""
+    """Return, for each type, a dict from leaves to their best splits, each of which is a test and a threshold."""
     # options: Splits; bounds: bounds of the eigenvalues of precisions
     parameters = risk.potentials.unpack(coef)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(trees))
@@ -361,7 +364,7 @@ def find_splits(risk, trees, coef, max_depths, options, bounds, rng):
     samples = [sample for sample in samples if sample is not None]
     splits: list[dict] = [{} for _ in trees]
     found = zip(*risk.parts(gather_samples, coef, samples, options.criterion == "gradient"), strict=True)
-    # Process types one after the other, each on all threads, as the terms of a type take tens of megabytes.
+    # Process types one after the other, each with all threads, because the terms of a type take tens of megabytes.
     for sample, parts in zip(samples, found, strict=True):
         own = parameters[sample.number]
         splits[sample.number] = _find_type_splits(sample, _sort_by_leaf(parts), own, options, bounds, risk.n_jobs)
@@ -372,7 +375,7 @@ class FactorSample(NamedTuple):
     """Sample of a type's factors on which splits are compared, and the tests to try."""
 
     number: int  # index of the type
-    chosen: np.ndarray | None  # factors, if images are in memory; None lets each shard draw its factors
+    chosen: np.ndarray | None  # factors, if images are in memory; if None, each shard draws its own factors
     quotas: np.ndarray  # number of factors from each shard
     seed: int
     share: float  # fraction of all factors that are in the sample
@@ -389,7 +392,7 @@ class FactorSample(NamedTuple):
 
 
 def _measure_part(risk):
-    """Return the factor count of each type, the channel count and the longest axes, or None without images."""
+    """Return the factor count of each type, the channel count and the longest axes; return None without images."""
     if not risk.images:
         return None
     counts = np.sum([[len(leaf) for leaf in image.leaves] for image in risk.images], axis=0)
@@ -480,7 +483,7 @@ def _find_type_splits(sample, gathered, parameters, options, eigenvalue_bounds, 
 
 
 def gather_samples(risk, coef, samples, is_joint):
-    """Yield (terms of the criterion, responses, leaves) of each sample of factors, or None if there are no images."""
+    """Yield (terms of the criterion, responses, leaves) for each sample of factors, or None if there are no images."""
     statistics = risk.statistics(coef) if is_joint and samples else None
     for sample in samples:
         yield _gather(risk, statistics, sample) if risk.images else None

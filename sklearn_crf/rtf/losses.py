@@ -134,7 +134,7 @@ def ssim(prediction: Any, target: Any, data_range: float = 1.0, window: int = 8)
     prediction, target = _check_same_shape(prediction, target)
     _require_windows(prediction, window)
     c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
-    # Structure is invariant to a common shift, and variances lose fewer digits if means are small.
+    # Structure does not change with a common shift, and variances lose fewer digits if means are small.
     shift = target.mean()
     windows = Windows(
         prediction - shift, target - shift, partial(_average, window=window), partial(_distribute, window=window)
@@ -159,11 +159,11 @@ def iw_ssim(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[floa
         w_{si} = \sum_j \log_2 \Big( 1 + \frac{(v_i + (1 + g_i^2) \nu) \, m_i \lambda_j + \nu v_i}{\nu^2} \Big)
 
     The scales s are up to five bands of a Laplacian pyramid; images of less than 176 pixels have fewer scales. S is the
-    product of contrast and structure in Gaussian windows of 11 x 11 pixels. The coarsest scale also includes luminance,
-    and has equal weights. The weight w is the information that pixel i provides about target and prediction. In its
-    model, neighbourhoods of the target follow a Gaussian scale mixture with multipliers m and eigenvalues
-    :math:`\lambda`. The prediction is g times the target plus noise of variance v. Both are perceived with noise of
-    variance :math:`\nu = 0.4`.
+    product of contrast and structure in Gaussian windows of 11 x 11 pixels. At the coarsest scale, S also includes
+    luminance, and all weights are equal. The weight w is the information that pixel i provides about target and
+    prediction. In the model of this information, neighbourhoods of the target follow a Gaussian scale mixture with
+    multipliers m and eigenvalues :math:`\lambda`. The prediction is g times the target plus noise of variance v. Target
+    and prediction are both perceived with noise of variance :math:`\nu = 0.4`.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def iw_ssim(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[floa
     -------
     value : float
     gradient : ndarray, float64
-        Derivative with the shape of ``prediction``, including the dependence of the weights.
+        Derivative with the shape of ``prediction``, which takes into account that the weights depend on the prediction.
 
     Raises
     ------
@@ -313,7 +313,7 @@ LOSSES: dict[str, Any] = {
     "multinomial": multinomial,
 }
 
-# Losses for targets that are codes of labels, and losses that accept a weight for each pixel.
+# Losses for targets that are codes of labels; losses that accept a weight for each pixel.
 LOSSES_OF_CODES = {"mse": mse, "logistic": logistic, "multinomial": compute_unit_vector_multinomial}
 WEIGHTED = {"mse": compute_weighted_mse}
 WEIGHTED_OF_CODES = WEIGHTED | {"logistic": logistic, "multinomial": compute_unit_vector_multinomial}
@@ -338,7 +338,7 @@ def loss_function(loss: Any, data_range: float = 1.0) -> Any:
 # The unit of y is fixed because splits are chosen by projected gradients, which depend on the unit of the loss.
 _DEVIATION_DOUBLINGS, _LARGEST_DEVIATION = 6, 128.0
 
-# float32 can represent derivatives of a callable loss if the standard deviation of y is in this range.
+# If the standard deviation of y is in this range, float32 can represent the derivatives of a callable loss.
 _LEAST_OF_FUNCTIONS, _LARGEST_OF_FUNCTIONS = 1e-12, 1e12
 
 
@@ -347,8 +347,8 @@ def choose_loss_unit(loss: Any, deviation: float) -> float:
     if callable(loss):
         if not _LEAST_OF_FUNCTIONS < deviation < _LARGEST_OF_FUNCTIONS:
             raise ValueError(
-                f"loss is a function, and y has a standard deviation of {deviation:.3g}, so float32 may be unable to "
-                "hold the derivative: rescale y, or use a loss by its name."
+                f"loss is a function, and y has a standard deviation of {deviation:.3g}, for which float32 may be "
+                "unable to represent the derivative: rescale y, or use a named loss."
             )
         return 1.0
     if is_held(deviation):
@@ -359,11 +359,11 @@ def choose_loss_unit(loss: Any, deviation: float) -> float:
 def compute_loss_unit(loss: Any, scale: float, data_range: float) -> float:
     """Return the unit of a named loss for values of standard deviation ``scale``.
 
-    If the values are multiplied by a constant, the unit and the loss grow by an equal factor.
+    If the values are multiplied by a constant, the unit and the loss grow by the same factor.
     """
     if loss == "mse":
         return scale**2
-    # Errors that are small compared with the smoothing count squared.
+    # Errors that are small compared with the smoothing contribute quadratically.
     return scale**2 / np.hypot(scale, _SMOOTHING * data_range) if loss == "mae" else 1.0
 
 
@@ -386,7 +386,7 @@ def _require_windows(prediction, window):
     """Raise ValueError unless a prediction is an image at least as large as a window."""
     if prediction.ndim not in (2, 3) or min(prediction.shape[:2]) < window or window < 1:
         raise ValueError(
-            f"prediction must be an image of at least {window} x {window} pixels, the window, got shape "
+            f"prediction must be an image at least as large as the window, {window} x {window} pixels, got shape "
             f"{prediction.shape}."
         )
 

@@ -102,7 +102,7 @@ def test_a_pseudolikelihood_whose_neighbours_count_for_too_much_is_told(loss, bo
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         field.fit(X, y)
-    told = [str(each.message) for each in caught if "further from y than its mean" in str(each.message)]
+    told = [str(each.message) for each in caught if "farther from y than the mean" in str(each.message)]
     assert len(told) == warns
     assert (np.mean((field.predict(X) - y) ** 2) > np.var(y)) == warns
 

@@ -235,10 +235,13 @@ def test_float32_and_read_only():
         (lambda: mse(np.ones(3), np.ones(4)), "target must have the shape of prediction, (3,), got (4,)."),
         (lambda: mae(np.ones(3), np.ones(3), -1.0), "smoothing must not be negative, got -1.0."),
         (lambda: psnr(np.ones(3), np.ones(3), 0.0), "data_range must be positive, got 0.0."),
-        (lambda: ssim(np.ones((7, 9)), np.ones((7, 9))), "at least 8 x 8 pixels, the window, got shape (7, 9)."),
+        (
+            lambda: ssim(np.ones((7, 9)), np.ones((7, 9))),
+            "at least as large as the window, 8 x 8 pixels, got shape (7, 9).",
+        ),
         (
             lambda: iw_ssim(np.ones((10, 19)), np.ones((10, 19))),
-            "at least 11 x 11 pixels, the window, got",
+            "at least as large as the window, 11 x 11 pixels, got",
         ),
         (lambda: logistic(np.ones(2), np.zeros(2)), "target must contain only -1 and 1."),
         (lambda: multinomial(np.ones((2, 3)), np.array([0, 3])), "target must hold labels from 0 to 2"),

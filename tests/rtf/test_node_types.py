@@ -168,7 +168,7 @@ def test_what_examples_may_not_have_is_named():
             field.predict([X[0], bad])
     with pytest.raises(ValueError, match="got Example"):
         RegressionTreeField().fit(X, y)
-    with pytest.raises(ValueError, match="fitted to types of nodes"):
+    with pytest.raises(ValueError, match="fitted to several node types"):
         predict_in_tiles(field, features.reshape(9, 11, 1), tile=5)
 
 

@@ -67,7 +67,7 @@ def test_trees_threads_warm_starts_and_cascades():
     assert field.loss_curve_[-1] < shallow
     assert field.slopes_[1].shape == (2, 1, 2, 2)
     assert_array_equal(field.predict(X), field.set_params(n_jobs=3).predict(X))
-    with pytest.raises(ValueError, match="pairwise_channels and precision_channels as in the last call of fit"):
+    with pytest.raises(ValueError, match="the same pairwise_channels and precision_channels as the previous fit"):
         field.set_params(window__precision_channels=None).fit(X, y)
     stacked = plain_field("mse", cascade=2, **options).set_params(window__precision_channels=[1]).fit(X, y)
     assert stacked.slopes_[0].shape == (1, 1, 1, 1)

@@ -123,7 +123,7 @@ def test_a_warm_start_deepens_the_trees():
     deep = field.loss_curve_[-1]
     # No leaf can be split further, so the leaves are only fitted.
     assert field.fit(X, y).loss_curve_[-1] < deep
-    with pytest.raises(ValueError, match="the same window as the last call of fit"):
+    with pytest.raises(ValueError, match="the same window as the previous fit"):
         field.set_params(window=5).fit(X, y)
     with pytest.raises(ValueError, match="the same number of target channels"):
         field.set_params(window=3).fit(X, np.stack([y, y], axis=-1))
@@ -138,7 +138,7 @@ def test_linear_models_of_pairs_may_see_some_channels():
     assert [part.shape[2] for part in field.weights_] == [4, 5, 5, 5, 5]
     # Trees also use the other channels.
     assert any(1 in tree["test"][0, [0, 3]] for tree in field.trees_[1:])
-    with pytest.raises(ValueError, match="pairwise_channels and precision_channels as in the last call of fit"):
+    with pytest.raises(ValueError, match="the same pairwise_channels and precision_channels as the previous fit"):
         field.set_params(window__pairwise_channels=None).fit(X, y)
     whole = plain_field(window=Window(pairwise_channels=np.arange(3)), **options).fit(X, y)
     assert_array_equal(whole.predict(X), plain_field(**options).fit(X, y).predict(X))
@@ -407,7 +407,7 @@ def test_standard_deviations_cover_the_errors():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"window": 4}, "window must be an odd number of at least 1, or offsets, got 4."),
+        ({"window": 4}, "window must be an odd number of at least 1, or an array of offsets, got 4."),
         ({"window": [[1, 2, 3]]}, "window given as offsets must be integers of shape (n_offsets, 2)"),
         ({"window": Window(pairwise_channels=[0, 0])}, "pairwise_channels must be different channels of X, from 0 to"),
         ({"window": Window(pairwise_channels=[99])}, "pairwise_channels must be different channels of X, from 0 to"),
@@ -437,7 +437,9 @@ def test_bad_input_is_named():
         field.fit(np.zeros((2, 3, 3, 3, 3, 1)), np.zeros((2, 3, 3, 3, 3)))
     with pytest.raises(ValueError, match="a window needs a lattice"):
         field.fit([Example(np.zeros((2, 1)), [[0, 1]])], [np.zeros(2)])
-    message = "window joins pixels 2 rows and 2 columns apart, but images of X have at most 16 rows and 2 columns"
+    message = (
+        "window joins pixels at a distance of 2 rows and 2 columns, but images of X have at most 16 rows and 2 columns"
+    )
     with pytest.raises(ValueError, match=message):
         plain_field(window=5).fit(X[:, :, :2], y[:, :, :2])
     field.fit(X, y)
@@ -445,7 +447,7 @@ def test_bad_input_is_named():
     assert field.predict(X[:, :1, :1]).shape == (6, 1, 1)
     with pytest.raises(ValueError, match="X has 2 features, but RegressionTreeField is expecting 1"):
         field.predict(np.zeros((1, 5, 5, 2)))
-    with pytest.raises(ValueError, match="at least 8 x 8 pixels"):
+    with pytest.raises(ValueError, match="as large as the window, 8 x 8 pixels"):
         plain_field("ssim", **QUICK).fit(X[:, :5], y[:, :5])
 
 

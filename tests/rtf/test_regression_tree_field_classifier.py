@@ -93,14 +93,14 @@ def test_grid_search_and_warm_start():
     loss = field.loss_curve_[-1]
     field.set_params(max_depth=1).fit(X, y)
     assert field.loss_curve_[-1] < loss
-    with pytest.raises(ValueError, match="warm_start needs the classes of the last call of fit"):
+    with pytest.raises(ValueError, match="warm_start needs the same classes as the previous fit"):
         field.fit(X, y + 1)
 
 
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"loss": "logistic"}, "loss='logistic' takes two classes, got 3: use 'multinomial'."),
+        ({"loss": "logistic"}, "loss='logistic' needs two classes, got 3: use 'multinomial'."),
     ],
 )
 def test_bad_parameters_are_named(params, message):
@@ -124,7 +124,7 @@ def test_missing_labels_and_classes_that_a_fold_misses(loss):
     assert field.classes_.tolist() == [0, 1, 2, 5]
     assert field.score(X, y) > 0.6
     assert not np.any(field.predict(X) == 5)
-    with pytest.raises(ValueError, match="All labels of y are missing"):
+    with pytest.raises(ValueError, match="y has no labels: all its labels are missing"):
         RegressionTreeFieldClassifier(loss, missing_label=-1, classes=[0, 1], **QUICK).fit(X, np.full_like(y, -1))
 
 
@@ -183,7 +183,7 @@ def test_the_likelihood_weighs_images_and_decisions():
     assert np.mean(field.predict(X) == 1) > np.mean(plain.predict(X) == 1) + 0.02
 
 
-@pytest.mark.filterwarnings("ignore:predictions for training images are further")
+@pytest.mark.filterwarnings("ignore:predictions for training images are farther")
 @pytest.mark.parametrize("class_weight", ["balanced", {0: 3.0}])
 def test_weights_of_images_are_copies_where_classes_weigh(class_weight):
     X, y = blocks(4, shape=(8, 8))

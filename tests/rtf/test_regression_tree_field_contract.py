@@ -114,7 +114,7 @@ BAD = {
     "smaller than the window": (
         X[:, :, :1],
         Y[:, :, :1],
-        "window joins pixels 1 rows and 1 columns apart, but images of X have at most 12 rows and 1 columns",
+        "window joins pixels at a distance of 1 rows and 1 columns, but images of X have at most 12 rows and 1 columns",
     ),
     "four axes": (np.zeros((2, 3, 3, 3, 3, 1)), np.zeros((2, 3, 3, 3, 3)), "has 4 lattice axes"),
 }

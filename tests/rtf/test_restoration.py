@@ -254,7 +254,7 @@ def test_pairs_of_images_may_have_gaps():
         predicted = field.predict(X[4:])
         assert mean_square(predicted, clean[4:, ..., 0]) < SIGMA**2
         assert np.isfinite(field.score(X, y))
-    with pytest.raises(ValueError, match="loss='likelihood' needs all of y"):
+    with pytest.raises(ValueError, match="loss='likelihood' does not support missing values or labels in y"):
         RegressionTreeField("likelihood", **QUICK).fit(X, y)
     with pytest.raises(ValueError, match="y has no value in channel"):
         RegressionTreeField(**QUICK).fit(X, np.full_like(y, np.nan))
@@ -525,7 +525,7 @@ def test_noise_far_from_that_of_training_is_warned_of(denoiser):
     clean = clean_images(3, (40, 48), seed=8)
     for share in (0.2, 3.0):
         noisy = clean + share * SIGMA * np.random.default_rng(9).normal(size=clean.shape)
-        with pytest.warns(UserWarning, match=f"noise of a standard deviation near 0.{2 * share:.0f}.*trained for 0.2"):
+        with pytest.warns(UserWarning, match=f"noise of standard deviation near 0.{2 * share:.0f}.*trained for 0.2"):
             denoiser.predict(noisy)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -547,5 +547,7 @@ def test_levels_of_noise_need_a_field_for_one(corruption):
 
 @pytest.mark.parametrize("noise", [0, -1.0, "known", [0.1, 0.2], [[0.1], [0.2], [0.3]]])
 def test_levels_of_noise_are_positive_numbers(denoiser, noise):
-    with pytest.raises(ValueError, match="noise must be 'auto', a positive number or one for each of 3 images"):
+    with pytest.raises(
+        ValueError, match="noise must be 'auto', a positive number, or one positive number for each of 3 images"
+    ):
         denoiser.predict(clean_images(3), noise=noise)

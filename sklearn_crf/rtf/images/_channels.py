@@ -1,4 +1,4 @@
-"""Channels of images: units and ranges, missing pixels, filter responses, and restoration channel by channel."""
+"""Channels of images: units and ranges, missing pixels, filter responses, and restoration of single channels."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -28,7 +28,7 @@ class ChannelUnits(NamedTuple):
 
     @property
     def are_of_user(self):
-        """Whether the field uses X in the units of the user."""
+        """Whether the field uses X in the user's units."""
         return not self.centre.any() and bool(np.all(self.scale == 1))
 
     def seen(self, image):
@@ -51,7 +51,7 @@ class ChannelUnits(NamedTuple):
         return plane / self.scale[:n_channels] + self.centre[:n_channels]
 
     def shift(self, gain):
-        """Return the shift that a linear map needs in the units of the field if it multiplies constants by ``gain``."""
+        """Return the shift, in the units of the field, of a linear map that multiplies constants by ``gain``."""
         return (gain - 1) * self.centre * self.scale
 
     def of_targets(self, mean, scale):
@@ -69,7 +69,7 @@ class InputSample(NamedTuple):
 
     @classmethod
     def of(cls, images):
-        """Return values of some pixels of images (..., C), or an empty sample if they contain no numbers."""
+        """Return values of some pixels of images (..., C), or an empty sample if the images contain no numbers."""
         if not len(images) or not np.size(images[0]):
             return cls(np.zeros((0, 0)), "")
         dtype = np.asarray(images[0]).dtype
@@ -98,7 +98,7 @@ class InputSample(NamedTuple):
         return np.float32 if units.are_of_user else np.float64
 
     def attributes(self, is_image=False, is_centred=True):
-        """Return fitted attributes: units, range and data type of the channels."""
+        """Return fitted attributes of the channels: units, range and data type."""
         # is_image: whether to scale values near the range of bytes; is_centred: whether channels may be shifted
         n_channels = self.values.shape[1]
         columns = [_describe(column[~np.isnan(column)]) for column in self.values.T]
@@ -125,7 +125,7 @@ class InputSample(NamedTuple):
 
 
 def _describe(values):
-    """Return the median, the typical distance from it, and the range without the outermost values."""
+    """Return the median, the typical distance from the median, and the range without the outermost values."""
     if not len(values):
         return 0.0, 0.0, 0.0, 0.0
     level = np.median(values)
@@ -139,7 +139,7 @@ def _describe(values):
 
 
 def is_held(size):
-    """Return whether float32 can represent values of a given magnitude, and their squares."""
+    """Return whether float32 can represent values of a given magnitude, and the squares of these values."""
     return np.abs(np.frexp(size)[1]) <= tuned.MOST_DOUBLINGS
 
 
@@ -149,7 +149,7 @@ def choose_decimal_unit(size, top):
 
 
 def _choose_scales(size, is_image):
-    """Return factors that scale channels into the supported range: a common factor if possible."""
+    """Return factors that scale channels into the supported range, using a common factor if possible."""
     # size: (C,), typical magnitude of each channel, 0 if unknown
     known = size > 0
     size = np.where(known, size, 1.0)
@@ -172,16 +172,16 @@ def require_held(plane, name):
     if largest > tuned.LARGEST_VALUE:
         channel = np.argmax(np.abs(plane)) % plane.shape[-1]
         raise ValueError(
-            f"{name} holds values in channel {channel} so far from the usual values that float32 cannot hold both: "
-            "replace missing values by NaN, or clip the values."
+            f"{name} contains values in channel {channel} that are so far from typical values that float32 cannot "
+            "represent both: replace missing values by NaN, or clip the values."
         )
 
 
 def require_range(attributes, sample):
     """Raise ValueError if all varying channels of X have another unit than in fit, or lie far outside the range in fit.
 
-    Warn if the channels use so little of the range that X has another unit or is very dark. Values cannot tell these
-    two cases apart.
+    Warn if the channels use so little of the range that X either has another unit or is very dark. The values do not
+    tell which of these is the case.
     """
     seen = attributes.get("channel_range_")
     if seen is None or not len(sample.values):
@@ -230,7 +230,7 @@ def fill_gaps(image):
         gaps = ~is_known[..., c]
         if gaps.any() and not gaps.all():
             plane = out[..., c]
-            # Subtract the mean, since centred values keep more digits in float32.
+            # Subtract the mean, because centred values keep more digits in float32.
             level = plane[~gaps].mean(dtype=np.float64)
             values = _spread_into(np.where(gaps, 0, plane - level).astype(np.float32), gaps)
             _bend(values, gaps)
@@ -253,7 +253,7 @@ def _spread_into(values, gaps):
 
 
 def _bend(values, gaps):
-    r"""Minimise :math:`\int \sum_{ab} f_{ab}^2`, over pairs of axes, by the values in gaps, in place."""
+    r"""Minimise :math:`\int \sum_{ab} f_{ab}^2`, a sum over pairs of axes, over the values in gaps, in place."""
     # values: (H, W) or (D, H, W); gaps: mask of the same shape
     residual = np.where(gaps, -_compute_plate_gradient(values), 0)
     direction, square = residual.copy(), _square(residual)
@@ -293,7 +293,7 @@ def _compute_plate_gradient(values):
 
 
 def append_masks(plane, missing, channels):
-    """Append masks of known pixels, and local fractions of known pixels, to a filled plane, for some channels."""
+    """Append masks of known pixels, and local fractions of known pixels, to a filled plane, for the given channels."""
     # plane: (..., C) and missing: (..., C) of an image or volume; returns (..., C + 2 n)
     known = np.ones((*plane.shape[:-1], len(channels)), dtype=np.float32)
     if missing is not None:
@@ -319,7 +319,7 @@ def find_known_values(plane, missing, n_values):
 
 
 def are_kept(planes, targets, missing, units):
-    """Return whether known values in the first channels of X equal the targets, as if pixels were only removed."""
+    """Return whether known values in the first channels of X equal the targets, as if X were y with pixels removed."""
     # planes: list of (..., C + 2 n); targets: list of (N, D), not scaled; units: units of the channels
     for plane, target in zip(planes, targets, strict=False):
         n_values = target.shape[1]
@@ -332,7 +332,7 @@ def are_kept(planes, targets, missing, units):
     return True
 
 
-# Lengths of a last axis that is more likely an axis of channels than of columns.
+# Lengths of a last axis that is more likely an axis of channels than an axis of columns.
 COLOURS = 3, 4
 
 
@@ -347,8 +347,8 @@ def read_clean_images(X):
     if axes in ({3}, {4}):
         return X, X, False
     raise ValueError(
-        f"X must hold images of shape (H, W) or (H, W, C), or volumes of shape (D, H, W, C), where y is "
-        f"None, got arrays of {sorted(axes)} axes."
+        "Without y, X must hold images of shape (H, W) or (H, W, C), or volumes of shape (D, H, W, C), got arrays "
+        f"of {sorted(axes)} axes."
     )
 
 
@@ -358,7 +358,7 @@ def append_channel_axis(X: Any) -> np.ndarray:
 
 
 def is_single_image(X: Any, fitted: Mapping) -> bool:
-    """Return whether X is one image without an axis of images, for a field with the given fitted attributes."""
+    """Return whether X is one image without an axis of images, given the attributes of a fitted field."""
     if not _is_stack(X) or fitted["lattice_ndim_"] != 2:
         return False
     n_features = fitted["n_features_in_"]
@@ -370,12 +370,12 @@ def _is_stack(X):
 
 
 def match_layout(X, images):
-    """Return images as one array if X is an array, else as an array of objects."""
+    """Return images as one array if X is an array, else as an object array."""
     return np.stack(images) if _is_stack(X) else make_object_array(images)
 
 
 def require_several(X):
-    """Raise ValueError if X is, or may be, a single image."""
+    """Raise ValueError if X is a single image, or could be one."""
     shape: tuple = X.shape if _is_stack(X) else ()
     if len(shape) == 2:
         raise ValueError(f"X of shape {shape} is one image: pass X[np.newaxis].")
@@ -391,7 +391,9 @@ class Channels(NamedTuple):
     """Images in the form that a single-channel field requires, with each channel as a separate image."""
 
     X: Any
-    n_colours: Any  # list: number of channels of each image, 0 without an axis of channels; None if unsplit
+    n_colours: (
+        Any  # list: number of channels of each image (0 without an axis of channels), or None if images are not split
+    )
 
     @classmethod
     def of(cls, X, n_features):
@@ -448,7 +450,7 @@ def require_channels(X, n_features, lattice_ndim):
 def filtered(filter_bank, features, n_jobs):
     """Return the responses to a fitted filter bank, followed by the channels to which the bank was not fitted."""
     # features: list of (H, W, F), or of volumes (D, H, W, F), filtered slice by slice; returns list of (H, W, B)
-    # Copy the bank, since tiles on several threads share it.
+    # The bank is copied, because tiles on several threads share it.
     own, n = copy(filter_bank).set_params(n_jobs=n_jobs), filter_bank.n_channels_
     slices = [plane[..., :n] for volume in features for plane in split_slices(volume)]
     responses = iter(own.transform(slices))

@@ -18,7 +18,7 @@ from sklearn_crf.rtf.images._channels import InputSample, append_masks, fill_gap
 
 @dataclass(eq=False, repr=False)
 class _Range(Options):
-    """Parameter of a corruption: a number, or bounds between which it is drawn uniformly for every image."""
+    """Parameter of a corruption: a number, or bounds between which a number is drawn uniformly for every image."""
 
     _least: ClassVar[float] = 0.0
     _largest: ClassVar[float] = np.inf
@@ -57,7 +57,7 @@ class GaussianNoise(_Range):
         If given, :math:`\sigma` is drawn uniformly between ``low`` and ``high`` for every image.
     level_channel : bool, default=False
         Whether to append :math:`\sigma` as a channel, so that a single field learns to restore images of any known
-        noise level. Images for prediction then need this channel too.
+        noise level. Images to predict then also need this channel.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class GaussianNoise(_Range):
         noisy = image + sigma * rng.standard_normal(image.shape, dtype=np.float32)
         if not self.level_channel:
             return noisy
-        # Images with two axes have no axis of channels.
+        # Images with two axes have no channel axis.
         noisy = noisy[..., None] if noisy.ndim == 2 else noisy
         return np.concatenate([noisy, np.full((*noisy.shape[:-1], 1), sigma)], axis=-1)
 
@@ -214,17 +214,17 @@ def _table(name, quality=50):
 
 
 def compute_table_factor(quality: int) -> float:
-    """Return the factor by which a quality of JPEG multiplies the tables of the standard."""
+    """Return the factor by which JPEG multiplies the tables of the standard for a quality."""
     return (5000 // quality if quality < 50 else 200 - 2 * quality) / 100
 
 
 def find_quality(factor: float) -> int:
-    """Return the quality of JPEG that multiplies the tables of the standard by a factor, rounded."""
+    """Return the quality for which JPEG multiplies the tables of the standard by a factor, rounded."""
     return round(50 / factor if factor > 1 else 100 - 50 * factor)
 
 
 def estimate_table_factor(image: np.ndarray) -> float:
-    """Estimate the factor of the tables of JPEG from a grey or red-green-blue image (H, W) or (H, W, 3) of bytes.
+    """Estimate the factor of the JPEG tables from a grey or red-green-blue image (H, W) or (H, W, 3) of bytes.
 
     The factor is about 0.2 for images that were not compressed, and 0 for images of a single colour.
     """
@@ -238,8 +238,8 @@ def _compute_largest_median(factors: list[np.ndarray]) -> float:
 def find_least_step(image: np.ndarray) -> float:
     """Return the smallest quantisation step of brightness in a grey or red-green-blue image of bytes.
 
-    The step is 0 unless JPEG compressed the image, at a quality of at most about 85. Then nearly all frequencies have
-    coarse steps. Pictures made of flat squares or of gradients have few frequencies.
+    The step is 0 unless JPEG has compressed the image at a quality of at most about 85. At such a quality, nearly all
+    frequencies have coarse steps. Pictures of flat squares or of gradients have few frequencies.
     """
     factors = _list_table_factors(image)
     n_coarse = max(np.count_nonzero(found >= tuned.LEAST_COARSE_FACTOR) for found in factors)
@@ -249,7 +249,7 @@ def find_least_step(image: np.ndarray) -> float:
 
 
 def _list_table_factors(image: np.ndarray) -> list[np.ndarray]:
-    """Return the factor of each of the lowest 9 frequencies, (9,), or NaN, for each possible corner of the blocks."""
+    """Return the table factor, or NaN, of each of the lowest 9 frequencies, (9,), for each possible block corner."""
     luma = image @ _YCC[0] if image.ndim == 3 else image
     is_clipped = (image == 0) | (image == 255)
     is_clipped = np.any(is_clipped, axis=2) if image.ndim == 3 else is_clipped
@@ -258,7 +258,7 @@ def _list_table_factors(image: np.ndarray) -> list[np.ndarray]:
 
 
 def _estimate_factors_at_corner(luma: np.ndarray, is_clipped: np.ndarray) -> np.ndarray:
-    """Estimate the factor for each of the lowest 9 frequencies of an image whose blocks begin at its corner."""
+    """Estimate the table factor of each of the lowest 9 frequencies of an image whose blocks begin at its corner."""
     rows, columns = (side // 8 for side in luma.shape)
     blocks, clipped = (
         part[: 8 * rows, : 8 * columns].reshape(rows, 8, columns, 8).swapaxes(1, 2) for part in (luma, is_clipped)
@@ -272,9 +272,9 @@ def _estimate_factors_at_corner(luma: np.ndarray, is_clipped: np.ndarray) -> np.
 
 
 def _find_first_border(luma, axis):
-    """Return the first row or column of an image at which a block of JPEG begins, for images of which parts were cut.
+    """Return the first row or column at which a JPEG block begins, for images from which parts were cut off.
 
-    Differences of neighbours are largest across the borders of blocks.
+    Differences between neighbours are largest across the borders of blocks.
     """
     jumps = np.abs(np.diff(luma, axis=axis)).mean(axis=1 - axis)
     n = len(jumps) // 8 * 8
@@ -286,7 +286,7 @@ def _estimate_step(coefficients):
     seen, steps = coefficients[coefficients > tuned.LEAST_COEFFICIENT], np.arange(1.0, 256)
     if len(seen) < tuned.LEAST_COEFFICIENTS:
         return np.nan
-    # The pixels of an image are rounded, so that its coefficients have errors of about 0.3.
+    # The pixels of an image are rounded, which causes errors of about 0.3 in its coefficients.
     is_multiple = np.abs(seen - steps[:, np.newaxis] * np.rint(seen / steps[:, np.newaxis])) < 1
     return steps[is_multiple.mean(axis=1) > tuned.SHARE_OF_MULTIPLES].max()
 
@@ -299,7 +299,7 @@ def _quantise(plane, table):
     coefficients = scipy.fft.dctn(blocks, axes=(1, 3), norm="ortho")
     table = table[:, None, :]
     blocks = scipy.fft.idctn(table * np.rint(coefficients / table), axes=(1, 3), norm="ortho")
-    # Decoders return integers.
+    # JPEG decoders return integers.
     return np.clip(np.rint(blocks.reshape(rows, columns)[:height, :width] + 128), 0, 255)
 
 
@@ -308,7 +308,7 @@ def corrupt_image(corruption, image, rng, kind):
     # image: in the form that the corruption expects; kind: data type, float64 if float32 cannot represent the image
     if kind == np.float32 or not isinstance(corruption, GaussianNoise | MissingPixels):
         return np.asarray(corruption(image.copy(), rng), dtype=kind)
-    # Both corruptions return float32: apply them to zeros, in a unit near the range of the image.
+    # Both corruptions return float32, so apply them to zeros, in a unit near the range of the image.
     unit = np.ldexp(1.0, np.frexp(np.ptp(image))[1])
     if isinstance(corruption, MissingPixels):
         return image + corruption(np.zeros(image.shape), rng)
@@ -350,22 +350,22 @@ def require_noise_level(corruption):
 
 
 def warn_of_other_noise(corruption, X):
-    """Warn if the noise of an image is far from the single level that a field was trained for."""
+    """Warn if the noise of an image is far from the single noise level for which a field was trained."""
     trained = get_single_level(corruption)
     for x in X[: tuned.IMAGES_TRIED] if trained is not None else ():
         level = estimate_noise(x)
         if not 1 / tuned.FAR_FROM_TRAINED <= level / trained <= tuned.FAR_FROM_TRAINED and np.ptp(x):
             warn_caller(
-                f"X has an image with noise of a standard deviation near {level:.3g}, but the field was trained for "
+                f"X has an image with noise of standard deviation near {level:.3g}, but the field was trained for "
                 f"{trained:.3g}: pass noise='auto' to predict."
             )
             return
 
 
 def estimate_noise(x: Any, clipped: np.ndarray | None = None) -> float:
-    """Estimate the noise level of an image from its smoothest square blocks, where little detail looks like noise.
+    """Estimate the noise level of an image from its smoothest square blocks, which contain little detail.
 
-    Clipping reduces noise. Therefore, blocks with few clipped values are used, and their noise is scaled up.
+    Clipping reduces noise. Therefore, blocks with few clipped values are used, and the estimate is increased.
     """
     # x: (H, W), (H, W, C) or (D, H, W, C); clipped: (H, W), fraction of each pixel's values that are clipped
     x = np.asarray(x, dtype=np.float64)
@@ -384,9 +384,10 @@ def estimate_noise(x: Any, clipped: np.ndarray | None = None) -> float:
 
 
 def compute_noise_after_clipping(fraction: float) -> float:
-    """Return the standard deviation of max(n, t) for standard normal n and the t that clips a fraction of values.
+    """Return the standard deviation of max(n, t), for standard normal n and the t that clips a fraction of values.
 
-    If more is clipped than noise usually explains, parts of the image itself are at the end of the range: return 1.
+    If more values are clipped than noise usually explains, parts of the image itself are at the end of the range:
+    return 1.
     """
     if not 0 < fraction <= tuned.LARGEST_CLIPPED:
         return 1.0
@@ -409,7 +410,10 @@ def choose_noise_levels(noise, X, least):
         return [max(estimate_noise(x), least) for x in X]
     levels = np.asarray(noise)
     if levels.dtype.kind not in "iuf" or levels.shape not in ((), (len(X),)) or not np.all(levels > 0):
-        raise ValueError(f"noise must be 'auto', a positive number or one for each of {len(X)} images, got {noise!r}.")
+        raise ValueError(
+            f"noise must be 'auto', a positive number, or one positive number for each of {len(X)} images, got "
+            f"{noise!r}."
+        )
     return np.maximum(np.broadcast_to(levels, len(X)), least).tolist()
 
 
@@ -429,8 +433,8 @@ def require_units(corruption, sample):
 def prepare_draws(planes, draw, describe, choices=None, missing=None):
     """Prepare the use of inputs that are corrupted or degraded anew in every round.
 
-    Return a function that draws an input, the planes with a description of the inputs' channels, the channels with
-    gaps, and some inputs.
+    Return a function that draws an input, the planes with attributes that describe the channels of inputs, the channels
+    with gaps, and some inputs.
     """
     # planes: Planes of clean images in the units of the user
     # draw: function of a plane, its degradation and a Generator; returns the input in these units

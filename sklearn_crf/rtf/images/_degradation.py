@@ -33,7 +33,7 @@ class Degradation(Options):
 
     @property
     def step(self) -> int:
-        """Divisor that the sides of images and of their parts must have."""
+        """Number of which the sides of images and of their parts must be multiples."""
         return 1
 
     @property
@@ -197,7 +197,7 @@ class Downsampling(Degradation):
 
     @property
     def step(self) -> int:
-        """Divisor that the sides of images must have, equal to the factor."""
+        """Number of which the sides of images must be multiples, equal to the factor."""
         return self.factor
 
     def _degrade(self, image):
@@ -231,7 +231,7 @@ class _Convolution:
 
     def __init__(self, kernel, shape):
         self.shape = shape
-        # Circular convolution is equal to convolution wherever the kernel lies inside the plane.
+        # Circular convolution equals convolution wherever the kernel lies inside the plane.
         self.padded = [scipy.fft.next_fast_len(side, real=True) for side in shape]
         self.spectrum, self.of_squares = (self._transform(k) for k in (kernel, kernel**2))
         self.is_inside = np.zeros((*shape, 1), dtype=bool)
@@ -240,7 +240,7 @@ class _Convolution:
         self.is_inside[low[0] : max(high[0], 0), low[1] : max(high[1], 0)] = True
 
     def _transform(self, kernel):
-        # A kernel larger than the image never lies inside the image, so cropping the kernel does not change results.
+        # If the kernel is larger than the image, it never lies inside, so cropping the kernel does not change results.
         height, width = (min(size, side) for size, side in zip(kernel.shape, self.padded, strict=True))
         plane = np.zeros(self.padded)
         plane[:height, :width] = kernel[:height, :width]
@@ -283,7 +283,7 @@ class _Averaging:
         return _average_blocks(image, self.factor)
 
     def masked(self, observed):
-        """Return the observation unchanged, since all its pixels are used."""
+        """Return the observation unchanged, because all its pixels are used."""
         return observed
 
     def adjoint(self, observed):
@@ -338,7 +338,7 @@ class Observation(NamedTuple):
         mean, scale = units.of_targets(mean, scale)
         observed = degradation.observed(plane[..., : len(mean)])
         if units.centre.any():
-            # Subtract the level before conversion to float32, which would lose digits.
+            # Subtract the level before the conversion to float32, which would otherwise lose digits.
             mean = degradation.gain * mean + units.shift(degradation.gain)[: len(mean)]
             expected = transform.masked(np.broadcast_to(mean.astype(np.float32), observed.shape))
         else:
@@ -351,7 +351,7 @@ class Observation(NamedTuple):
 
 
 class KnownValues(NamedTuple):
-    """Terms that known pixels add to the field of an image, so that its mean agrees with them."""
+    """Terms that known pixels add to the field of an image, so that the mean of the field agrees with them."""
 
     missing: tuple  # channels of X that may be missing
     mean: np.ndarray  # (D,), mean of the targets
@@ -394,19 +394,19 @@ def solve_from_image(solver, model, start, init=None, n_threads=1):
 class Degradations(NamedTuple):
     """Degradations of the images of a data set."""
 
-    choices: list  # tuple for each image: its degradation, or several to draw from
+    choices: list  # for each image, a tuple with its degradation, or with several degradations to draw from
     of_clean: bool  # whether images are clean and degraded anew in every round
 
     @classmethod
     def of(cls, given, n_images, of_clean):
-        """Read parameter ``degradation`` of the estimator or of ``predict``."""
+        """Read the parameter ``degradation`` of the estimator or of ``predict``."""
         several = isinstance(given, list | tuple)
         if of_clean or not several:
             return cls([tuple(given) if several else (given,)] * n_images, of_clean)
         if len(given) != n_images:
             raise ValueError(
-                f"degradation holds {len(given)} degradations for {n_images} degraded images: pass one for all, or one "
-                "for each."
+                f"degradation holds {len(given)} degradations for {n_images} degraded images: pass one for all "
+                "images, or one for each image."
             )
         return cls([(own,) for own in given], of_clean)
 
@@ -419,8 +419,8 @@ class Degradations(NamedTuple):
             return None
         if given is None and isinstance(trained, list | tuple):
             raise ValueError(
-                "predict needs degradation=, one for all images or a list with one for each image, because the field "
-                "was trained for several degradations."
+                "predict needs the argument degradation, one for all images or a list with one for each image, "
+                "because the field was trained for several degradations."
             )
         if given is not None:
             check_degradation(given)
@@ -428,7 +428,7 @@ class Degradations(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Divisor that the sides of images must have."""
+        """Number of which the sides of images must be multiples."""
         return self.choices[0][0].step
 
 
@@ -447,7 +447,7 @@ def check_degradation(given):
 
 def read_images(X, y, corruption, degradation, lattice_ndim):
     """Return images on the lattice of y, targets, whether images are grey without channel axis, and degradations."""
-    # lattice_ndim: number of axes of the lattice if the user gives it, else None
+    # lattice_ndim: number of axes of the lattice if the user has given it, else None
     is_grey, degradations, is_clean = False, None, y is None
     if is_clean and (corruption is not None or degradation is not None):
         X, y, is_grey = read_clean_images(X)
@@ -473,7 +473,8 @@ def lifted(X, degradations):
 
 def degrade_image(image, degradation, rng, kind=None):
     """Degrade a clean image and interpolate the result to its lattice, in the units of the user."""
-    # image: (H, W, D); kind: data type of the result, float64 if float32 cannot represent it, None for the image's
+    # image: (H, W, D); kind: data type of the result; float64 if float32 cannot represent it; None for the data type of
+    # the image
     kind = image.dtype if kind is None else kind
     if kind == np.float32:
         return degradation.lifted(degradation(image, rng))
@@ -484,7 +485,7 @@ def degrade_image(image, degradation, rng, kind=None):
 
 
 def check_degraded(planes, degradations, n_values):
-    """Raise ValueError if planes cannot be degraded images, or images to degrade."""
+    """Raise ValueError unless planes can be degraded images, or images that can be degraded."""
     if planes.encoded.lattice_ndim != 2 or planes.missing:
         raise ValueError("degradation needs images without missing pixels as X.")
     for i, plane in enumerate(planes.features):
@@ -495,12 +496,14 @@ def check_degraded(planes, degradations, n_values):
         if height % step or width % step:
             raise ValueError(
                 f"X[{i}] has {height} x {width} pixels, but Downsampling needs sides that are multiples of "
-                f"factor={step}: crop it."
+                f"factor={step}: crop the image."
             )
         for own in degradations.choices[i]:
             sides = np.shape(getattr(own, "kernel", np.ones((1, 1))))
             if sides[0] > height or sides[1] > width:
-                raise ValueError(f"X[{i}] has {height} x {width} pixels, less than the kernel of Blur, {sides}.")
+                raise ValueError(
+                    f"X[{i}] has {height} x {width} pixels and is smaller than the kernel of Blur, which has {sides}."
+                )
             require_noise_within(
                 f"degradation={type(own).__name__}(noise={own.noise!r})", own.noise, None, planes.sample
             )

@@ -41,7 +41,7 @@ class TrainingData(NamedTuple):
         return sum(len(target) for target in self.targets)
 
     def parts(self, function, *arguments):
-        """Return ``[function(images, None, *arguments)]``: images in memory count as one shard, without a number."""
+        """Return ``[function(images, None, *arguments)]``: images in memory count as one unnumbered shard."""
         return [function(self, None, *arguments)]
 
     def total(self, function, *arguments):
@@ -59,7 +59,7 @@ class TrainingData(NamedTuple):
 
 
 def cut_values(values, shape, sides):
-    """Select the values of the pixels in a part of an image, given as slices: (N, ...) to (n, ...)."""
+    """Select the values of the pixels in a part of an image, which is given as slices: (N, ...) to (n, ...)."""
     return values.reshape(*shape, *values.shape[1:])[tuple(sides)].reshape(-1, *values.shape[1:])
 
 
@@ -86,7 +86,7 @@ class Planes(NamedTuple):
     offsets: np.ndarray  # (n_offsets, 2), row and column offset of each pair type; (n_offsets, 3) for volumes
     encoded: Any
     graphs: dict  # cache of lattices by shape
-    missing: tuple  # channels of X that may be NaN; the last channels of features describe where they are known
+    missing: tuple  # channels of X that may be NaN; the last channels of features mark where these are known
     n_node_types: int = 1  # if above 1, the last channel is the type of each node
     sample: _channels.InputSample | None = None  # sample of X
     channels: Any = None  # dict: fitted attributes that describe the channels of X
@@ -123,7 +123,7 @@ def choose_multiplier_channels(channels, n_channels):
 def check_multipliers(features, multipliers):
     """Raise ValueError if a channel that increases precisions has negative values.
 
-    With negative values, precisions may not be positive definite.
+    Negative values could make precisions indefinite.
     """
     # features: list of (H, W, F) or (D, H, W, F)
     for channel in multipliers:
@@ -133,7 +133,7 @@ def check_multipliers(features, multipliers):
 
 
 def _find_missing_channels(gaps, expected):
-    """Return the channels with missing values; raise ValueError if unexpected channels have missing values."""
+    """Return the channels with missing values; raise ValueError if values are missing in unexpected channels."""
     # gaps: mask of each image, or None; expected: ndarray, None if any channel may have missing values
     of_images = [() if own is None else np.flatnonzero(own.reshape(-1, own.shape[-1]).any(axis=0)) for own in gaps]
     if expected is None:
@@ -142,8 +142,8 @@ def _find_missing_channels(gaps, expected):
         more = [c for c in own if c not in expected]
         if more:
             raise ValueError(
-                f"X[{i}] contains NaN in channel {more[0]}, which was complete in fit: train on images with missing "
-                "pixels, for example with corruption=MissingPixels(0.5)."
+                f"X[{i}] contains NaN in channel {more[0]}, which was complete in fit: train on images with"
+                " missing pixels, for example with corruption=MissingPixels(0.5)."
             )
     return tuple(expected.tolist())
 
@@ -170,7 +170,7 @@ def are_grey_images(X: Any, y: Any) -> bool:
 
 
 def require_one_reading(X, y):
-    """Raise ValueError if X and y could be chains but more likely are images without an axis of channels."""
+    """Raise ValueError if X and y could be chains, but are more likely images without a channel axis."""
     if sp.issparse(X) or y is None:
         return
     say_chains = "(pass window=Window(lattice_ndim=1))"
@@ -202,7 +202,7 @@ def require_one_reading(X, y):
 
 
 def _require_no_volumes(shapes, of_targets):
-    """Raise ValueError if images are probably grey volumes: more channels than colours, and equally many targets."""
+    """Raise ValueError if images are probably grey volumes: more channels than colours, and as many targets."""
     if shapes and shapes == of_targets and all(len(own) == 3 and own[2] > max(_channels.COLOURS) for own in shapes):
         depth, height, width = shapes[0]
         raise ValueError(
@@ -213,7 +213,7 @@ def _require_no_volumes(shapes, of_targets):
 
 
 def _require_channel_axis(X, n_features, ndim):
-    """Raise ValueError if X is a single image, or a stack of images without an axis of channels."""
+    """Raise ValueError if X is a single image, or a stack of images without a channel axis."""
     shape = _get_shape(X)
     if ndim in (2, 3) and shape is not None and len(shape) == ndim + 1:
         one = "image" if ndim == 2 else "volume"
@@ -252,7 +252,7 @@ class Reading:
     def describe_channels(self, sample: _channels.InputSample, ndim: int) -> tuple[dict, _channels.ChannelUnits]:
         """Return the attributes that describe the channels of X, estimated from a sample if unknown, and the units."""
         if self.known is None:
-            # Channels that increase precisions must stay in the units of the user.
+            # Channels that increase precisions must stay in the user's units.
             is_free = self.window.precision_channels is None
             found = sample.attributes(is_image=is_free and ndim >= 2, is_centred=is_free)
         else:
@@ -267,8 +267,8 @@ class Reading:
         return planes
 
     def planes(self, X, is_clean: bool = False) -> Planes:
-        """Return the planes of X, with gaps filled and marked by channels, in units that float32 can represent."""
-        # is_clean: whether X will be corrupted or degraded later, and so stays in the units of the user
+        """Return the planes of X, in units that float32 can represent, with gaps filled and marked by channels."""
+        # is_clean: whether X will be corrupted or degraded later, and therefore stays in the user's units
         layout, read, ndim = self._read_layout(X)
         may_have_gaps = ndim >= 2 and not (layout == "list" and isinstance(read[0], Example))
         images = list(read) if may_have_gaps else []
@@ -289,7 +289,7 @@ class Reading:
                 x if own is None else _channels.fill_gaps(x) for x, own in zip(map(seen, images), gaps, strict=True)
             ]
             read, seen, kind = np.stack(filled) if layout == "array" else filled, (lambda x: x), np.float32
-        # Planes have no edges here, since the edges of a plane that is predicted in tiles would not fit into memory.
+        # Planes have no edges here, because the edges of a plane that is predicted in tiles would not fit into memory.
         none = np.zeros((0, ndim), dtype=np.int64)
         options = {"dtype": (kind,), "estimator": self.door, "reset": self.known is None}
         encoded = replace(encode_X(read, lattice_ndim=ndim, connectivity=none, **options), lattice_ndim=ndim)
@@ -335,7 +335,7 @@ class Reading:
         return layout, read, read[0].ndim - 1
 
     def _append_node_type(self, plane, example, i, n_node_types):
-        """Return the plane with the type of each node as last channel."""
+        """Return the plane with the type of each node as the last channel."""
         if example.node_type is None:
             types = np.zeros((*plane.shape[:-1], 1), dtype=np.float32)
         elif example.node_type.max() >= n_node_types:
@@ -348,7 +348,7 @@ class Reading:
         return np.concatenate([plane, types], axis=-1)
 
     def _count_example_axes(self, X):
-        """Return the number of lattice axes of Examples; raise ValueError if they hold further data."""
+        """Return the number of lattice axes of Examples; raise ValueError if they hold unsupported data."""
         if not self.takes_examples:
             raise ValueError(
                 "X must hold volumes, images, chains or plain samples, got Example: a window needs a lattice; use "
@@ -372,8 +372,8 @@ class Reading:
                 if getattr(x, name) is not None:
                     raise ValueError(
                         f"X[{i}] is an Example with {name}, which {type(self.door).__name__} does not support: the "
-                        "window defines the pairs, which use the features of both nodes, and every node may have "
-                        "every class."
+                        "window defines the pairs, the features of both nodes define their features, and each node "
+                        "may take any class."
                     )
         if not 1 <= ndim <= 3:
             raise ValueError(f"X[0] is an Example on a lattice of {ndim} axes, but 1 to 3 are supported.")
@@ -387,22 +387,24 @@ def _check_reach(offsets, features):
         if np.any(offset >= largest):
             if len(largest) == 3:
                 raise ValueError(
-                    f"window joins voxels {offset.tolist()} apart, but volumes of X have at most {largest.tolist()} "
-                    "slices, rows and columns: use a smaller window, or give its offsets."
+                    f"window joins voxels at a distance of {offset.tolist()} slices, rows and columns, but volumes "
+                    f"of X have at most {largest.tolist()}: use a smaller window, or a window of offsets."
                 )
             rows, columns = largest
             raise ValueError(
-                f"window joins pixels {offset[0]} rows and {offset[1]} columns apart, but images of X have at most "
-                f"{rows} rows and {columns} columns: use a smaller window, or give its offsets."
+                f"window joins pixels at a distance of {offset[0]} rows and {offset[1]} columns, but images of X "
+                f"have at most {rows} rows and {columns} columns: use a smaller window, or a window of offsets."
             )
 
 
 def compute_window_offsets(window, ndim):
-    """Return the offsets of the pairwise factors, with one offset of each opposite pair."""
+    """Return the offsets of the pairwise factors, with one of each two opposite offsets."""
     # window: (n_offsets, ndim); returns (n_offsets, ndim)
     if isinstance(window, Integral):
         if window < 1 or window % 2 == 0:
-            raise InvalidParameterError(f"window must be an odd number of at least 1, or offsets, got {window!r}.")
+            raise InvalidParameterError(
+                f"window must be an odd number of at least 1, or an array of offsets, got {window!r}."
+            )
         if ndim == 0:
             return np.zeros((0, 0), dtype=np.int64)
         half = int(window) // 2
@@ -482,7 +484,9 @@ class TargetMoments(NamedTuple):
         # mean: (D,)
         without = np.flatnonzero(~(self.weight > 0))
         if len(without):
-            raise ValueError(f"y has no value in channel {without[0]}: all values are missing, or have no weight.")
+            raise ValueError(
+                f"y has no value in channel {without[0]}: all values of this channel are missing, or have no weight."
+            )
         return self.mean, float(np.sqrt(self.squares.sum() / self.weight.sum())) or 1.0
 
 
@@ -491,7 +495,7 @@ _LARGEST_VALUE, _SMALLEST_VALUE = 1e100, 1e-100
 
 
 def require_size(ends):
-    """Raise ValueError if the smallest and largest value of y are so small that their squares underflow."""
+    """Raise ValueError if all values of y are so small that their squares underflow."""
     largest = np.abs(ends).max()
     if 0 < largest < _SMALLEST_VALUE:
         raise ValueError(

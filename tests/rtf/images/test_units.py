@@ -208,7 +208,7 @@ def test_values_of_many_magnitudes():
 def test_what_cannot_be_held_is_said():
     X = NOISY[..., None].copy()
     X[3, 2, 2] = 1e30
-    with pytest.raises(ValueError, match=r"^X\[3\] holds values in channel 0 so far from the usual values"):
+    with pytest.raises(ValueError, match=r"^X\[3\] contains values in channel 0 that are so far from typical values"):
         RegressionTreeField(**QUICK).fit(X, CLEAN)
     with pytest.raises(ValueError, match=r"the largest magnitude in y is 1.99e-118, but it must be at least 1e-100"):
         RegressionTreeField(**QUICK).fit(NOISY[..., None], CLEAN * 1e-120)
