@@ -256,7 +256,7 @@ def cells_of(found, n_pixels=64 * 64):
 
 
 def table_of(noise, cells, learning_seconds):
-    """Return our figures next to the paper's, headings first."""
+    """Return the figures of this package beside the figures of the paper, headings first."""
     paper = {row: PAPER[noise][rule] for rule, row in AS_PRINTED.items()}
     rows = [["learned by", *(name.upper() for name in INFERENCES), "CPU seconds to learn", "in the paper"]]
     for name, entries in cells.items():

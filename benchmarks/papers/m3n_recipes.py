@@ -242,7 +242,7 @@ def chains(only):
 
 
 def chunks(only):
-    """Print seconds and accuracy of solvers on sentences with sparse features, next to maximum likelihood."""
+    """Print seconds and accuracy of solvers on sentences with sparse features, and of maximum likelihood."""
     from support.peer_tagging import read_chunks
 
     X, y = read_chunks("train", 3000)

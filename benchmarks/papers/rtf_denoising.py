@@ -1,4 +1,4 @@
-"""Denoising of natural images, next to BM3D and other methods on the same noisy images: Table 6 of Jancsary (2012).
+"""Denoising of natural images, compared with BM3D and others on the same noisy images: Table 6 of Jancsary (2012).
 
 The protocol follows the thesis: images of BSDS500 at half scale (reduced by an antialiased bicubic filter), Gaussian
 noise that is not clipped, and training on the training part. The parameters of other methods are chosen on the

@@ -1,4 +1,4 @@
-"""Figures 23 to 25 of Jancsary 2012: direct minimisation of the tree-reweighted bound next to message passing.
+"""Figures 23 to 25 of Jancsary 2012: direct minimisation of the tree-reweighted bound, and message passing.
 
     python benchmarks/papers/trw_convergence.py [--part solvers] [--part accuracy] [--part optimal] \
         [--figures docs/_static] [--json docs/results/jancsary_2012/trw_convergence.json]

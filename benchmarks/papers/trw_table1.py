@@ -7,7 +7,7 @@ Prints, for each family and choice of trees, mean and standard deviation over ra
     e(A) = |A_TRW - A| / A    and    e(tau) = |tau - E[Phi]|_1 / d
 
 where Phi are the indicators of all states of nodes and of all pairs of states of edges. The values of the thesis are
-printed next to these values. A mean agrees with the thesis if the difference is at most two standard deviations of the
+printed beside these values. A mean agrees with the thesis if the difference is at most two standard deviations of the
 thesis, or at most 0.01. Exact values are computed by junction trees. The thesis drew its instances with libDAI, so the
 instances differ. The column before the last column counts the instances that reached the tolerance; the values of all
 instances are bounds.
@@ -159,7 +159,7 @@ def run(family, options):
 
 
 def report(family, found):
-    """Print the figures of a family next to the thesis's."""
+    """Print the figures of a family beside the figures of the thesis."""
     print(f"{family}: Table 1        ours            thesis")
     for row, of_row in found["Table 1"].items():
         figures = THESIS[family][row]

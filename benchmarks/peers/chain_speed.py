@@ -193,7 +193,7 @@ def run_part(part, options, record):
 
 
 def figures(runs, optimum):
-    """Return the least times of several runs, (wall, processor) each, and their other results."""
+    """Return the shortest times of several runs, (wall, processor) each, and their other results."""
     for found in runs:
         n_iter = n_to_within(found["losses"], optimum)
         found |= {"n_iter": n_iter}

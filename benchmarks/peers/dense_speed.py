@@ -119,7 +119,7 @@ def measured(python, side, path, n_iter, n_jobs):
 
 
 def row(name, runs):
-    """Print one line of the table: the least times of several runs, and the memory of the first run."""
+    """Print one line of the table: the shortest times of several runs, and the memory of the first run."""
     setup, updates = np.min([run["clocks"] for run in runs], axis=0)
     seconds, processor, caller = setup + updates
     print(

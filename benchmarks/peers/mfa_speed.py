@@ -3,7 +3,7 @@
 Both packages get the same samples, classes and numbers of components, and start from k-means (this package also from
 the best of five starts). Both stop when an iteration gains less than the same log-likelihood per sample. The models
 differ: this package has low-rank plus diagonal covariances, and scikit-learn has full covariances. The held-out
-log-likelihood is therefore printed next to the time.
+log-likelihood is therefore printed beside the time.
 
 ``starts`` compares fits from one start for three classes with d = 9, 40 and 784 features: three components with
 GaussianMixture, and one component with FactorAnalysis, all with their default tolerances.

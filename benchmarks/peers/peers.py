@@ -52,7 +52,7 @@ def run(task, side, size, n_jobs):
     command = [sys.executable, str(Path(__file__).resolve()), "--worker", task, side, str(size), str(n_jobs)]
     # The processor time would include OpenMP threads that spin while they wait for a busy core.
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    # Code that the first process compiles is kept for later ones, as with installed packages.
+    # Code that the first process compiles is kept for later processes, as with installed packages.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as folder:  # some peers write their models to the working directory
         done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)
@@ -99,7 +99,7 @@ def compare(task, size, rounds):
 
 
 def gain(one, two):
-    """Return the clock time of one thread over that of two, or None for steps that are too short to tell."""
+    """Return the clock time on one thread divided by the time on two, or None for steps that are too short."""
     return float(one / two) if one >= LONG else None
 
 

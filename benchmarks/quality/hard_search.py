@@ -250,7 +250,7 @@ def compare(options):
 
 
 def timed_search(model, seconds, seed):
-    """Search with work for about so many processor seconds; return the score and the seconds used."""
+    """Search for about the given processor seconds; return the score and the seconds used."""
     start = time.process_time()
     LargeNeighborhoodSearch(PROBE_WORK, random_state=seed).map(model)
     rate = PROBE_WORK / (time.process_time() - start)

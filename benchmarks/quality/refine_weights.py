@@ -2,7 +2,7 @@
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/refine_weights.py     # camvid/, weizmann_horses/ and grabcut/
 
-Scores are those of ``dense_quality.py`` on its training images, where they are predicted out of fold, and the
+Scores are the out-of-fold scores of ``dense_quality.py`` on its training images, and the
 probabilities of ``LogisticRegression`` on synthetic images: from single pixels, and from means of windows. For each
 pair of weights, the fraction of pixels with the right label is printed with the mean log-loss.
 """

@@ -52,7 +52,7 @@ def problems():
 
 
 def least_seconds(calls, repeats):
-    """Return the least seconds of each call; the calls alternate."""
+    """Return the shortest time of each call in seconds; the calls alternate."""
     least, counts = [np.inf] * len(calls), [1] * len(calls)
     for _ in range(repeats):
         for k, call in enumerate(calls):

@@ -72,7 +72,7 @@ def chains(objective, n_sentences=400, n_features=10, n_classes=2):
 
 
 def rows(rng, n, n_features, n_of_node=15):
-    """Return a CSR matrix of ones at random places, with the most frequent features first."""
+    """Return a CSR matrix with the value 1 at random places, with the most frequent features first."""
     column = (n_features * rng.random((n, n_of_node)) ** 4).astype(int)
     return sp.csr_matrix((np.ones(column.size), (np.repeat(np.arange(n), n_of_node), column.ravel())), (n, n_features))
 

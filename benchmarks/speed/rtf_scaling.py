@@ -65,7 +65,7 @@ def predict_one(path, side, jobs):
 
 
 def measured(path, side, jobs, repeats):
-    """Return the least seconds, and peaks of memory before and after."""
+    """Return the shortest time in seconds, and the peak memory before and after."""
     runs = []
     for _ in range(repeats):
         command = [sys.executable, __file__, "--one", str(path), str(side), str(jobs)]

@@ -37,7 +37,7 @@ DRAWN = 1000
 
 
 def repeated(X, y, n):
-    """Return so many examples by repeating the given ones."""
+    """Return the requested number of examples by repeating the given examples."""
     return [X[i % len(X)] for i in range(n)], [y[i % len(y)] for i in range(n)]
 
 
@@ -296,7 +296,7 @@ def compare(name, threads, rounds, repetitions):
 
 
 def modelled_gain(seconds, n_threads=16):
-    """Return the speed-up of so many threads, measured or by Amdahl's law from the two smallest numbers of threads."""
+    """Return the speed-up of a number of threads, measured or estimated by Amdahl's law."""
     seconds = {int(n_jobs): clock for n_jobs, clock in seconds.items()}
     one, two = sorted(seconds)[0], sorted(seconds)[1]
     if n_threads in seconds:

@@ -1,6 +1,6 @@
 """CamVid street frames as graphs of superpixels, for ``ccg_camvid.py``.
 
-SLIC divides a frame of 90 x 120 pixels into some sixty regions. Regions that touch are neighbours. A region has 44
+SLIC divides a frame of 90 x 120 pixels into about sixty regions. Regions that touch are neighbours. A region has 44
 features, scaled on the training frames. Eight features are mean red, green and blue; standard deviation of grey values;
 mean absolute difference of grey values down and across; and row and column of the centre. The other 36 features are
 their products and squares. An edge has a constant and the difference of mean colours.

@@ -2,7 +2,7 @@
 
 
 class Recorder:
-    """Callback that keeps the fitted estimator of each iteration and stops after ``n_iterations``, unless it is 0."""
+    """Callback that keeps the fitted estimator of each iteration and stops after ``n_iterations`` (0: never)."""
 
     def __init__(self, n_iterations=0):
         self.n_iterations, self.fitted = n_iterations, []

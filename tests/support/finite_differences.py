@@ -4,7 +4,7 @@ import numpy as np
 
 
 def five_point(function, x, step=1e-3):
-    """Return the derivative of a scalar function by each entry of x, with an error of order step ** 4."""
+    """Return the derivative of a scalar function with respect to each entry of x; the error is O(step ** 4)."""
     gradient = np.zeros(x.shape)
     for index in np.ndindex(x.shape):
         move = np.zeros(x.shape)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import scipy.sparse as sp
 
-# Without a time limit each fuzzer tries a fixed number of seeds, so that runs are reproducible on any machine.
+# Without a time limit, each fuzzer tries a fixed number of seeds, so that runs are reproducible on any machine.
 SECONDS = float(os.environ.get("SKLEARN_CRF_FUZZ_SECONDS", "0"))
 COUNT = int(os.environ.get("SKLEARN_CRF_FUZZ_COUNT", "10"))
 SEED = int(os.environ.get("SKLEARN_CRF_FUZZ_SEED", "0"))

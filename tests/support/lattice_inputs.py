@@ -64,7 +64,7 @@ def as_dense(x):
 
 
 class NodewiseClassifier(ClassifierMixin, BaseEstimator):
-    """Logistic regression of single nodes, with input and output of the encoding. It serves to test the encoding."""
+    """Logistic regression of single nodes, with input and output of the encoding, for tests of the encoding."""
 
     def __init__(self, C=1.0, missing_label=None, max_nodes=4096):
         self.C = C

@@ -86,7 +86,7 @@ def is_satisfiable(model):
 
 
 def constraint_network(seed, n_nodes=None, n_states=None, share=None):
-    """Return random constraints on pairs of nodes (model B), so many that few other labels are allowed."""
+    """Return random pairwise constraints (model B), so that few labelings besides the planted labeling are allowed."""
     rng = np.random.default_rng(seed)
     n_nodes = int(rng.integers(50, 101)) if n_nodes is None else n_nodes
     n_states = int(rng.integers(5, 11)) if n_states is None else n_states

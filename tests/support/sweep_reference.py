@@ -118,7 +118,7 @@ class SweptReference:
 
 
 def loss_of_node(loss, p, label, weight):
-    """Return the loss of the marginal of a node, and the derivative of the loss by the marginal."""
+    """Return the loss of the marginal of a node, and the derivative of the loss with respect to the marginal."""
     truth = np.eye(len(p))[label]
     if loss == "univariate":
         return -weight * np.log(p[label]), -weight * truth / p[label]
@@ -128,7 +128,7 @@ def loss_of_node(loss, p, label, weight):
 
 
 def swept_loss(model, labels, method, n_sweeps, loss, *, order, appearance=None, weight=None):
-    """Return the loss after a fixed number of sweeps, the marginals of nodes, and derivatives by the model."""
+    """Return the loss after a fixed number of sweeps, the marginals of nodes, and the derivatives of the loss."""
     swept = SweptReference(model, method, n_sweeps, appearance)
     n_nodes, n_columns = model.unary.shape
     weight = np.ones(n_nodes) if weight is None else weight
