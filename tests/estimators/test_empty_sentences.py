@@ -151,7 +151,7 @@ def test_fit_refuses_them(cls, place, empty):
     X.insert(place, empty)
     y.insert(place, [])
     with pytest.raises(
-        ValueError, match=rf"X\[{place}\] of shape .* is empty: .* leave it out together with its labels"
+        ValueError, match=rf"X\[{place}\] of shape .* is empty, but .* leave it out together with its labels"
     ):
         cls().fit(X, y)
 
