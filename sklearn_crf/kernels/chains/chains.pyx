@@ -197,7 +197,7 @@ def segment_marginals(
     double[:, ::1] sums,  # OUT (n_blocks, T R K K + S K D); the first row has the expected counts
     int n_threads,
 ):
-    """Compute the marginals; return a chain of which every labeling is forbidden, or -1."""
+    """Compute the marginals; return a chain whose labelings are all forbidden, or -1."""
     cdef:
         SegmentChains[floating] chains = chains_of(unary, fields)
         Threads threads = threads_of(n_threads)
@@ -229,7 +229,7 @@ def best_labels(
     int32_t[::1] labels,  # OUT (N,)
     int n_threads,
 ):
-    """Find the best labeling; return a chain of which every labeling is forbidden, or -1."""
+    """Find the best labeling; return a chain whose labelings are all forbidden, or -1."""
     cdef:
         SegmentChains[floating] chains = chains_of(unary, fields)
         Threads threads = threads_of(n_threads)
@@ -246,7 +246,7 @@ def sample_labels(
     int32_t[:, ::1] labels,  # OUT (n_samples, N)
     int n_threads,
 ):
-    """Draw labelings; return a chain of which every labeling is forbidden, or -1."""
+    """Draw labelings; return a chain whose labelings are all forbidden, or -1."""
     cdef:
         SegmentChains[floating] chains = chains_of(unary, fields)
         Threads threads = threads_of(n_threads)

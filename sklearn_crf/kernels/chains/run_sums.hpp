@@ -26,7 +26,7 @@ struct RunFactors {
     double best;
 };
 
-// Stands for the scores of the single runs of a chain, if there are none.
+// Takes the place of the scores of the single runs of a chain if there are none.
 struct NoSingleRuns {
     static constexpr bool exist = false;
     template <bool is_forward>

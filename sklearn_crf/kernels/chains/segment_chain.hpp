@@ -123,7 +123,7 @@ private:
     const i64 K, first, first_edge;
     std::vector<double> mixed;
     const i64 W;
-    std::vector<double> shares;  // (D,) what own() adds of a mean, and what set_span() adds for d = 1, 2, ...
+    std::vector<double> shares;  // (D,) share of a mean in own(), then shares that set_span() adds for d = 1, 2, ...
     std::vector<double> sums;  // (n + 1, W) sums of means over the nodes before each node, or empty
 };
 
@@ -159,7 +159,8 @@ public:
     void add_run(i64 s, i64 d, const double* probability) {
         for (i64 a = 0; a < K && spans; ++a) spans[((first + s) * L + d - 1) * K + a] = Real(probability[a]);
         if (!means) return;
-        // A run adds its weight to all its nodes: here, it begins to add at its first node and ends after its last node.
+        // A run adds its weight to all its nodes: here, the addition begins at its first node and ends after its last
+        // node.
         const double share = chain.mean_share(d);
         double *restrict from = change.data() + s * W, *restrict to = from + d * W;
         for (i64 a = 0; a < W; a += 4)

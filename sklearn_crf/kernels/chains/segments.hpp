@@ -26,7 +26,7 @@ class OpenRuns {
 public:
     const i64 K, D, L, W, V;  // L: slots of the ring; W, V: slots and states padded to whole vectors
     std::vector<double> weight, total;  // (K, W) unnormalised probability of each open run; (K,) sum for each state
-    std::vector<double> leaving, leaving_total;  // (K, V) the same for the state before a new run; (K,) sums
+    std::vector<double> leaving, leaving_total;  // (K, V) probability of each state before a new run; (K,) sums
     std::vector<double> more;  // (K, W) scores of single open runs, without the scores of durations; or empty
 
     OpenRuns(i64 n_states, i64 n_durations, i64 least)
@@ -222,7 +222,7 @@ public:
     i64 n_tables() const { return c.n_tables * c.n_features * c.n_states * c.n_states; }
     i64 n_sums() const { return n_tables() + n_types * c.n_states * c.n_durations; }
 
-    // Returns a chain of which every labeling is forbidden, or -1. The first block holds the sums of all blocks.
+    // Returns a chain whose labelings are all forbidden, or -1. The first block holds the sums of all blocks.
     i64 run(const Threads& threads) const {
         const i64 failed = c.first_failed(threads, [&](i64 block) { return run_block(block); });
         for (i64 block = 1; block < c.n_blocks; ++block)
@@ -380,7 +380,7 @@ private:
     }
 };
 
-// Writes the best labeling of every chain. Returns a chain of which every labeling is forbidden, or -1.
+// Writes the best labeling of every chain. Returns a chain whose labelings are all forbidden, or -1.
 template <class Real>
 i64 best_segments(const SegmentChains<Real>& c, const Threads& threads, i32* labels) {
     return c.first_failed(threads, [&](i64 block) -> i64 {
@@ -448,8 +448,8 @@ i64 draw_end(SegmentChain<Real>& chain, const double* durations, i64 least, cons
     return last;
 }
 
-// Draws labelings of every chain, one uniform number in [0, 1) for each run. Returns a chain of which every labeling is
-// forbidden, or -1.
+// Draws labelings of every chain, with one uniform number in [0, 1) for each run. Returns a chain whose labelings are
+// all forbidden, or -1.
 // uniform, labels: (n_samples, N)
 template <class Real>
 i64 sample_segments(const SegmentChains<Real>& c, const Threads& threads, i64 n_samples, const double* uniform,

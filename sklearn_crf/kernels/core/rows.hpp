@@ -130,8 +130,8 @@ VECTORS_INLINE double replace_scores(Real* fresh, Real* kept, std::ptrdiff_t wid
     return max_lanes<Real>(worst);
 }
 
-// Message of a Potts table: out[b] = on x[b] + off * (sum of all x except x[b]). One of on and off is 1, the other is
-// ratio. No subtraction can cancel, because at most one state holds more than half of the sum.
+// Message of a Potts table: out[b] = on x[b] + off * (sum of all x except x[b]). One of `on` and `off` is 1, and the
+// other is `ratio`. No subtraction can cancel, because at most one state holds more than half of the sum.
 template <class Real>
 VECTORS_INLINE void potts_sum_product(const Real* x, Real on, Real off, std::ptrdiff_t n, std::ptrdiff_t width,
                                       Real* out) {

@@ -130,7 +130,7 @@ struct EdgeScores {
         return found;
     }
 
-    // Adds the terms of an edge with only one end that has a choice, which needs no arcs, to the cost of this end.
+    // Adds the terms of an edge with a choice at only one end to the cost of this end. Such an edge needs no arcs.
     void settle(i64 edge, const Choice& choice, i32 i, i32 j, double& cost) const {
         cost += score(edge, choice.keep[i], choice.keep[j]);
         cost -= score(edge, choice.take[i], choice.take[j]);

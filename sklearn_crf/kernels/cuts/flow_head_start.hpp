@@ -8,8 +8,8 @@
 namespace crf {
 
 // Sends the maximum flow along the lines of a lattice that follow one offset, for all lines at once. The first pass
-// over the nodes computes the supply (or demand, negative) that could arrive from previous nodes, the second the part
-// used.
+// over the nodes computes the supply (or demand, negative) that could arrive from previous nodes; the second pass
+// computes the amount that is used.
 template <class Cap>
 void flow_along_lines(const Buffers<Cap>& b, i64 delta, int k, int degree, i64 guard, Cap* arriving, Cap* used) {
     const i64 n = b.n_nodes;
@@ -35,8 +35,9 @@ void flow_along_lines(const Buffers<Cap>& b, i64 delta, int k, int degree, i64 g
     }
 }
 
-// Moves excess along the offsets as far as capacity permits, in ascending or descending order of nodes. It meets excess
-// of the opposite sign, or spreads over capacity that must be filled anyway. The trees of the search are then short.
+// Moves excess along the offsets as far as capacity permits, in ascending or descending order of nodes. The excess
+// meets excess of the opposite sign, or spreads over capacity that must be filled anyway. The trees of the search are
+// then short.
 template <class Cap>
 void spread(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, const i32* nodes, i64 n_nodes, bool down) {
     // nodes: nodes that may have excess, in order, or null for all

@@ -375,7 +375,7 @@ def score_gain(
     const int32_t[::1] old,  # IN (N,)
     const int32_t[::1] new,  # IN (N,)
 ):
-    """Return the score of the new labeling minus the score of the old one, from changed nodes and edges only."""
+    """Return the score of the new labeling minus the score of the old labeling, from changed nodes and edges only."""
     cdef:
         Py_ssize_t node, edge
         int32_t i, j

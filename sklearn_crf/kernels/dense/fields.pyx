@@ -184,13 +184,13 @@ def pull_back_fields(
     const floating[:, :, ::1] tables,  # IN as above
     floating[:, :, ::1] marginals,  # IN (n + 1, N, width) initially and after each update
     const int64_t[::1] n_updates,  # IN (n_fields,)
-    floating[:, ::1] slope,  # IN OUT (N, width) derivative by the last logits, overwritten
+    floating[:, ::1] slope,  # IN OUT (N, width) derivative with respect to the last logits, overwritten
     floating[:, ::1] by_unary,  # IN OUT (N, width) added to
     double[:, :, :, ::1] by_tables,  # IN OUT (n_fields, n_filters, width, width) added to; diagonal only, for factors
-    floating[:, :, ::1] slopes,  # OUT (n, N, width) derivatives by the logits of each update, or (0, 0, 0)
+    floating[:, :, ::1] slopes,  # OUT (n, N, width) derivatives with respect to the logits of each update, or (0, 0, 0)
     int n_threads,
 ):
-    """Add derivatives of a loss of the last marginals by unary scores and compatibilities."""
+    """Add derivatives of a loss of the last marginals with respect to unary scores and compatibilities."""
     cdef:
         Threads threads = threads_of(n_threads)
         Fields[floating] fields

@@ -205,7 +205,7 @@ struct Updates {
     std::vector<Compatibility<T>> compatibilities;  // one for each filter
     i64 most;  // maximum number of updates
     double tol;
-    T inertia;  // weight of the former logits
+    T inertia;  // weight of the previous logits
 };
 
 // One field, with its points, filters and marginals.
@@ -254,9 +254,9 @@ public:
         return of.most;
     }
 
-    // Adds derivatives by unary scores, (n_points, width), and by the tables of all filters, (n_filters, width, width).
-    // `slope` is the derivative by the last logits, and is overwritten. If `slopes` is not null, it receives the
-    // derivatives by the logits of each update, with the stride of the marginals.
+    // Adds derivatives with respect to unary scores, (n_points, width), and to the tables of all filters, (n_filters,
+    // width, width). `slope` is the derivative with respect to the last logits, and is overwritten. If `slopes` is not
+    // null, it receives the derivatives with respect to the logits of each update, with the stride of the marginals.
     void pull_back(i64 n_updates, T* slope, T* by_unary, double* by_tables, T* slopes, const Threads& threads) {
         const i64 size = n_points * of.width;
         std::vector<T> adjoint(size), by_marginals(size);
@@ -333,7 +333,7 @@ private:
         }
     }
 
-    // Derivative by logits, given the derivative by their softmax q.
+    // Converts the derivative with respect to the softmax q to the derivative with respect to its logits.
     void through_softmax(const T* q, const T* by_q, i64 start, i64 stop, T* by_logits) const {
         for (i64 point = start; point < stop; point++) {
             const i64 first = point * of.width;
@@ -391,7 +391,8 @@ private:
         return field;
     }
 
-    // Compares the number of successive blocks per thread if threads process whole fields, or share each field.
+    // Returns whether threads process at most as many successive blocks if each thread processes whole fields as if all
+    // threads share each field.
     bool is_shorter_by_fields(i64 n_threads) const {
         i64 most = 0, total = 0, shared = 0;
         for (i64 i = 0; i < n_fields(); i++) {

@@ -57,7 +57,8 @@ private:
     }
 };
 
-// Splits each separator into the nodes of the left and right table. A part lies in one table. The right is larger.
+// Splits each separator into the nodes of the left and right table. Each part lies in one table. The right table is the
+// larger one.
 inline void split_separators(const Problem& p, Lists<int32_t>& sides) {
     Lists<int64_t> factors, children;
     p.share_out(factors, children);

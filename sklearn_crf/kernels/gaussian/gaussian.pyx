@@ -261,9 +261,9 @@ def solve_on_lattice(
     """Run conjugate gradients on a lattice; return the state after the iterations.
 
     Returns the number of iterations, the curvature along the last direction, the inner products of the residual with
-    the scaled residual and with itself, and the norm of the right-hand side. Results equal those of the functions
-    above. A single call is used since separate calls for small lattices are so short that threads would contend for
-    the interpreter's lock. Iterations stop at a direction without positive curvature.
+    the scaled residual and with itself, and the norm of the right-hand side. Results equal the results of the functions
+    above. A single call is used since separate calls for small lattices are so short that threads would contend for the
+    interpreter's lock. Iterations stop at a direction without positive curvature.
     """
     cdef:
         Py_ssize_t made = 0

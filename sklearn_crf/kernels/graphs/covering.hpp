@@ -22,7 +22,7 @@ struct RankedEdge {
     }
 };
 
-// Minimum spanning forest of some edges.
+// Minimum spanning forest of a list of edges.
 class CheapestForest {
 public:
     CheapestForest(const int32_t* edges, int32_t* parent) : edges_(edges), parent_(parent) {}
@@ -34,7 +34,7 @@ public:
         parent_[edges_[2 * edge + 1]] = edges_[2 * edge + 1];
     }
 
-    // Processes all added edges in ascending order of cost, and calls visit with whether each is in the forest.
+    // Processes all added edges in ascending order of cost, and calls visit(edge, whether the edge is in the forest).
     template <class Visit>
     void grow(Visit visit) {
         std::sort(ranked_.begin(), ranked_.end());

@@ -120,7 +120,7 @@ protected:
     struct Relation {
         int64_t row_words, column_words;    // words of the bit set of a row and of a column
         int64_t rows, columns;              // starts of the bit sets of rows and of columns
-        int32_t most_rows, most_columns;    // most rows that a column forbids, most columns that a row forbids
+        int32_t most_rows, most_columns;  // maximum number of rows that a column forbids; of columns that a row forbids
     };
     struct Clause {
         int64_t begin;

@@ -220,7 +220,7 @@ private:
         involved[node[x]] = 1;
     }
 
-    // Marks the nodes of a constraint that may not appear in any reason as involved.
+    // Marks the nodes of a constraint as involved, because they may not appear in any reason.
     void involve_scope(int64_t why) {
         const int64_t number = why >> 3;
         if ((why & 7) == UNSUPPORTED) involved[ends[number]] = 1;

@@ -1,8 +1,8 @@
 // Naive mean field on factor graphs: expected scores of factors whose nodes are independent.
 //
 // The expected score F of a factor is linear in the probabilities of each of its nodes. An update of a node needs the
-// derivatives of F by the probabilities of this node. Backpropagation replaces the probabilities of the node by the
-// derivative of the loss, and needs the derivatives of F by all other nodes and by the table.
+// derivatives of F with respect to the probabilities of this node. Backpropagation replaces the probabilities of the
+// node by the derivative of the loss, and needs the derivatives of F with respect to all other nodes and to the table.
 #pragma once
 
 #include <algorithm>
@@ -57,8 +57,9 @@ struct FactorMeanField {
         add_table_derivatives(factor, of_values, of_defaults);
     }
 
-    // Backpropagates through the update of a node: adds to the derivatives by the probabilities of all other nodes and
-    // by the tables. slope is the derivative by the scores of the node, and q(other) the row used in the update.
+    // Backpropagates through the update of a node: adds to the derivatives with respect to the probabilities of all
+    // other nodes and to the tables. `slope` is the derivative with respect to the scores of the node, and q(other) is
+    // the row used in the update.
     template <class Row>
     void undo(i64 node, const double* slope, Row q, double* adjoint, double* of_values, double* of_defaults) {
         const i64 K = problem.n_columns;
@@ -194,7 +195,7 @@ private:
                 expected[k] += times(of_count[c], score_of_count(t, std::min(c + (k == problem.counted[t]), most)));
     }
 
-    // Adds the derivatives of the expected score by the scores of the table.
+    // Adds the derivatives of the expected score with respect to the scores of the table.
     void add_table_derivatives(i64 factor, double* of_values, double* of_defaults) {
         const i32 t = problem.table[factor];
         if (problem.kind[t] == COUNT_TABLE) {
@@ -213,7 +214,8 @@ private:
         if (problem.kind[t] == SPARSE_TABLE) of_defaults[t] += product_of_sums(factor, -1) - listed;
     }
 
-    // Adds the derivatives of the expected score by all rows but one to row_of(j). The table must be finite.
+    // Adds the derivatives of the expected score with respect to all rows but one to row_of(j). The table must be
+    // finite.
     template <class RowOf>
     void add_row_derivatives(i64 factor, i64 left_out, RowOf row_of) {
         const i32 t = problem.table[factor];

@@ -72,8 +72,9 @@ struct Beliefs {
     }
 
     // For edges that start from some nodes, adds edge weight times pairwise belief by type, (T, R, K, width), and the
-    // contributions to the log-partition. Returns -1, or the first edge without a possible pair. Without the factor,
-    // the sums leave it out of the beliefs; the caller multiplies by it once if all edges of a type share it.
+    // contributions to the log-partition. Returns -1, or the first edge without a possible pair. With `without_factor`,
+    // the summed beliefs do not contain the factor of the edge; the caller multiplies by it once if all edges of a type
+    // share it.
     i64 add_statistics(double* statistics, bool without_factor, double* log_z_terms, i64 start, i64 stop) {
         const i64 K = field.n_columns, W = field.width, R = field.n_features;
         for (i64 s = start; s < stop; s++)

@@ -28,7 +28,7 @@ def copy_probabilities(
     floating least,
     floating[:, ::1] out,  # OUT (n, width) given values, raised to `least` if smaller; 0 in the padding
 ):
-    """Copy the messages of a former result as starting values; return False if one of them is NaN."""
+    """Copy the messages of a previous result as starting values; return False if one of them is NaN."""
     cdef:
         Py_ssize_t s, a, K = given.shape[1]
         bint are_numbers = True
@@ -83,7 +83,7 @@ def fill_factors(
         floating* rows
         floating* columns
     if factors.shape[0] not in (place.shape[0], 2 * place.shape[0]):
-        raise ValueError("place must have a row for each factor or for each two.")
+        raise ValueError("place must have a row for each factor, or for each pair of factors.")
     open_field(field, &f)
     padding = -INFINITY if f.semiring == MAX_SCORE else 0
     with nogil:

@@ -22,12 +22,12 @@ struct SweepPlan {
     i64 n_combined;  // number of sweeps that are combined, at most kMostCombined
     i64 first, between;  // sweeps before the first combination, and between combinations
     double ridge;  // ridge penalty, relative to the squared changes; needed if changes are nearly parallel
-    double largest_growth;  // growth of the squared change at which former sweeps are discarded
+    double largest_growth;  // growth of the squared change at which earlier sweeps are discarded
 };
 
 constexpr i64 kMostCombined = 8;
 
-// Compute coefficients with sum 1 of the shortest combination of m changes, given their inner products (m, m).
+// Computes coefficients with sum 1 of the shortest combination of m changes, given their inner products (m, m).
 inline void shares_of_products(const double* products, i64 m, double ridge, double* shares) {
     const i64 n = m - 1;
     double a[kMostCombined][kMostCombined + 1], trace = 0;

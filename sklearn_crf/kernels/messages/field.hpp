@@ -50,7 +50,7 @@ struct Field {
     const i64* ptr = {};  // (N + 1,) first slot of each node
     const i32 *neighbor = {}, *half_edge = {}, *reverse = {};  // (2E,)
     const i32* n_states = {};  // (N,) or null
-    const i32* factor = {};  // (E,) row of factors, on, off and shift
+    const i32* factor = {};  // (E,) row of each edge in the arrays `factors`, `on`, `off` and `shift`
     const i32* edge_type = {};  // (E,)
     const double* shift = {};  // (n,) score subtracted from each factor
     const Real* unary = {};  // (N, width) exp(score - best) for SUM_PROBABILITY, else scores

@@ -35,8 +35,9 @@ struct SweptLoss {
 
     bool is_learning() const { return loss != MARGINALS_ALONE; }
 
-    // Loss of a node whose probabilities are the softmax of some scores, and its derivative by these scores times a
-    // factor. log_p is the logarithm of the probability of the label, because the probability may underflow.
+    // Loss of a node whose probabilities are the softmax of some scores, and its derivative with respect to these
+    // scores, times a factor. log_p is the logarithm of the probability of the label, because the probability may
+    // underflow.
     double of_node(SweepLoss kind, const double* p, i64 K, i32 label, double log_p, double factor, double* slope) const {
         double mean = 0, total = 0;
         if (kind == UNIVARIATE || kind == CLIQUE) {
@@ -92,8 +93,9 @@ struct SweptMessages : SweptLoss {
     }
 
 private:
-    // For each message, by the slot of the receiving node: the derivative of the loss by its logarithm, and the
-    // log-belief without this message, later replaced by a derivative. For each edge: the derivative by its table.
+    // For each message, by the slot of the receiving node: the derivative of the loss with respect to its logarithm,
+    // and the log-belief without this message, later replaced by a derivative. For each edge: the derivative with
+    // respect to its table.
     std::vector<double> adjoint, cavities, pairs;
 
     Real* kept(i64 sweep) const { return messages + (is_learning() ? sweep : 0) * n_slots * field.width; }
@@ -221,7 +223,8 @@ private:
             }
         }
 
-        // Returns the negative log-probability of the labels of an edge. Replaces the pair scores by its derivative.
+        // Returns the negative log-probability of the labels of an edge, and replaces the pair scores by its
+        // derivatives.
         double pair_loss(i64 s, i64 t) {
             const i32 a_known = of.labels[s], b_known = of.labels[t];
             const auto fits = [&](i64 cell) {
@@ -242,7 +245,7 @@ private:
             return log_z - log_fitting;
         }
 
-        // Derivatives by the scores of an edge, in the scaling of the field.
+        // Derivatives with respect to the scores of an edge, in the scaling of the field.
         template <class Values>
         void add_pair(i64 edge, Values value) {
             const bool is_apart = field.n_features > 1;
@@ -266,7 +269,8 @@ private:
             }
         }
 
-        // Adds derivatives by the log-cavities of a node, (n, K), to the derivatives by its scores and messages.
+        // Adds derivatives with respect to the log-cavities of a node, (n, K), to derivatives with respect to its
+        // scores and messages.
         template <class Chosen>
         void add_to_inputs(i64 s, const double* by_cavity, Chosen is_chosen) {
             const i64 first = field.ptr[s], n = field.ptr[s + 1] - first;
@@ -358,9 +362,9 @@ private:
             std::fill_n(own, K, 0.0);
         }
 
-        // Subtracts the mean from a derivative by a message. The loss does not depend on the scale of messages, so the
-        // sum of the derivative is zero up to rounding errors, which would grow with each sweep. Padded states keep
-        // exact zeros.
+        // Subtracts the mean from a derivative with respect to a message. The loss does not depend on the scale of
+        // messages, so the sum of the derivative is zero up to rounding errors, which would grow with each sweep.
+        // Padded states keep exact zeros.
         void centre(double* by_message) const {
             double sum = 0, n = 0;
             for (i64 b = 0; b < K; b++) {
@@ -416,7 +420,7 @@ private:
             add_share(half_edge);
         }
 
-        // Derivatives by the scores of an edge, seen from the start of a half-edge, in the workspace.
+        // Derivatives with respect to the scores of an edge, seen from the start of a half-edge, in the workspace.
         void add_share(i32 half_edge) {
             const bool across = half_edge & 1;
             add_pair(half_edge >> 1, [&](i64 a, i64 b) { return across ? share[b * K + a] : share[a * K + b]; });

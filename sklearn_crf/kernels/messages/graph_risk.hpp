@@ -1,5 +1,5 @@
-// Relaxed likelihood of labelled graphs by tree-reweighted messages, and its gradient by all weights, in one call; or
-// the marginals of graphs without labels.
+// Relaxed likelihood of labelled graphs by tree-reweighted messages, and its gradient with respect to all weights, in
+// one call; or the marginals of graphs without labels.
 //
 // The messages of each connected component are updated until they converge. One thread processes an example from its
 // scores to its statistics or marginals. The result of an example does not depend on the other examples.
@@ -253,7 +253,7 @@ private:
             OddsConversion<Real>::from_probabilities(start.get(), 2, n_slots, offset, odds, n_padded);
         }
 
-        // Copies messages of a former result to padded rows. Zeros are raised, since their states may be allowed now.
+        // Copies messages of a previous result to padded rows. Zeros are raised, since their states may be allowed now.
         void copy_given(const Real* given, i64 width, Real* start) const {
             const Real least = std::numeric_limits<Real>::epsilon() * Real(1e-2);
             for (i64 slot = 0; slot < n_slots; slot++)

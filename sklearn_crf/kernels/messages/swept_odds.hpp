@@ -4,8 +4,8 @@
 //
 //     f(h, J) = sign(h J) (min(|h|, |J|) + log((1 + exp(-|h| - |J|)) / (1 + exp(-||h| - |J||))))
 //
-// does not overflow. Sweeps keep no messages: backpropagation only needs the derivatives of each f by h and by J.
-// Messages of nodes at the same depth of a half-sweep do not depend on each other and are computed together.
+// does not overflow. Sweeps keep no messages: backpropagation only needs the derivatives of each f with respect to h
+// and J. Messages of nodes at the same depth of a half-sweep do not depend on each other and are computed together.
 #pragma once
 
 #include <cmath>
@@ -50,8 +50,8 @@ private:
     double* base;  // (N,) log-odds of each node without messages, and with the terms of its edges' tables
     double* by_base;  // (N,) derivative of the loss by base
     double* odds;  // (2E,) messages by the slot of the receiving node
-    // (2E,) by_base of the receiving node minus the derivative by the message. In this form, a number can be added to
-    // the derivatives by all messages to a node with one addition.
+    // (2E,) `by_base` of the receiving node minus the derivative with respect to the message. In this form, a number
+    // can be added to the derivatives with respect to all messages to a node with one addition.
     double* taken;
     double *joint, *by_joint;  // (E,) score of equal states divided by rho; derivative by the undivided score
 

@@ -9,7 +9,7 @@
 
 #include "lanes.h"
 
-/* Rows and columns of a block, the latter in whole vectors, and columns of a block with margins for patches. */
+/* Rows of a block; columns of a block, in whole vectors; columns of a block with margins for patches. */
 #define AVERAGE_ROWS 16
 #define AVERAGE_COLUMNS 64
 #define AVERAGE_ACROSS(patch) (AVERAGE_COLUMNS + ((2 * (patch) + LANES - 1) / LANES) * LANES)

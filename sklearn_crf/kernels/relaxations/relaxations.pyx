@@ -19,7 +19,7 @@ from sklearn_crf.kernels.relaxations.joint_states cimport BINARY_PAIR, Factor, K
 # Pairs of binary nodes have a closed-form solution (Martins et al. 2011). Other factors keep an active set: a few joint
 # states whose marginals are affinely independent. The best distribution over the active set solves a small linear
 # system; then the joint state with the largest gradient joins the set (Martins et al. 2015). Entry (y, y') of the
-# system is the number of nodes in which both agree, plus one. The added one makes the system positive definite, and
+# system is the number of nodes in which y and y' agree, plus one. The added one makes the system positive definite, and
 # does not change the solution because u sums to one.
 
 cdef enum:

@@ -85,8 +85,8 @@ struct Diffusion {
         }
     }
 
-    // Sums the squared errors over n images (height, width), and their derivatives by all parameters. Pixels within a
-    // margin of the border are ignored.
+    // Sums the squared errors over n images (height, width), and their derivatives with respect to all parameters.
+    // Pixels within a margin of the border are ignored.
     void lose(const T* given, const T* target, i64 n, i64 height, i64 width, i64 margin, double* losses,
               double* gradient, const Threads& threads) const {
         const i64 n_params = gradient ? layout.n_params() : 0, size = height * width;
@@ -101,7 +101,7 @@ struct Diffusion {
 
 private:
     // Places of the responses of a run: the knot below a response, the relative position between this knot and the next
-    // knot, and the derivative of the position by the response.
+    // knot, and the derivative of the position with respect to the response.
     struct Places {
         i32 knot[kRun<T>];
         T share[kRun<T>], slope[kRun<T>];
@@ -219,7 +219,8 @@ private:
         return loss;
     }
 
-    // Backpropagates through a stage: derivatives by its parameters, and by its input image, in place.
+    // Backpropagates through a stage: adds derivatives with respect to its parameters, and replaces the derivative with
+    // respect to its output image by the derivative with respect to its input image.
     void pull_back(const Stage<T>& stage, const TilePlanes<T>& at, const T* plane, const T* given,
                    std::vector<T>& by_image, T* by_params) const {
         const i64 around = 2 * at.radius, K = layout.n_knots, n_taps = layout.n_taps();
@@ -253,8 +254,8 @@ private:
                     by_plane[i * at.stride + j];
     }
 
-    // Computes influences of responses. Turns derivatives by influences into derivatives by responses, in place, and by
-    // knots. Results are zero outside of the pixels.
+    // Computes influences of responses. Converts derivatives with respect to influences to derivatives with respect to
+    // responses, in place, and to knots. Results are zero outside of the pixels.
     void chain(const T* knots, const TilePlanes<T>& at, const T* responses, T* slopes, T* influences,
                T* by_knots) const {
         constexpr i64 kCopies = 4;  // copies of sums, since additions to a single number would wait

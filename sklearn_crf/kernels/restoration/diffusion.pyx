@@ -1,4 +1,4 @@
-"""Stages of learned filters: restoration of images, and gradient of the squared error by the parameters."""
+"""Stages of learned filters: restoration of images, and gradient of the squared error of restored images."""
 
 from cython cimport floating
 from libc.stdint cimport int64_t
@@ -60,7 +60,7 @@ def squared_errors(
     double[::1] gradient,  # OUT gradient of params, added to; or empty
     int n_threads,
 ):
-    """Compute the squared errors of restored images, and their gradient by all parameters."""
+    """Compute the squared errors of restored images, and their gradient with respect to all parameters."""
     cdef:
         StageLayout layout = layout_of(sizes)
         Threads threads = threads_of(n_threads)

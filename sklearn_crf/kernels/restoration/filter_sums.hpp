@@ -1,4 +1,4 @@
-// Correlations of planes with filters, their adjoints and their derivatives by the taps.
+// Correlations of planes with filters, their adjoints, and their derivatives with respect to the taps.
 //
 // A plane is a contiguous array of rows of length `stride`, and a tap is an offset into it. Borders of rows are not
 // treated specially: values computed there belong to no pixel, and callers set them to zero before they are read.

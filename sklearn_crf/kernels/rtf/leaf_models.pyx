@@ -207,7 +207,7 @@ cdef inline void add_linear_gradient(
     const floating* x, Py_ssize_t width, Py_ssize_t D, const double* linear, const OfType* own, Py_ssize_t stop,
     floating* part, int32_t* count,
 ) noexcept nogil:
-    """Add derivatives by the weights of leaves, the adjoint of linear values, for some rows of factors."""
+    """Add derivatives with respect to the weights of leaves, the adjoint of linear values, for some rows of factors."""
     cdef:
         Py_ssize_t i, s, step = own.down * width + own.right
         const floating* first
@@ -224,7 +224,7 @@ cdef inline void add_linear_gradient(
 
 cdef inline void add_row_of_scalars(const double* linear, const double* values, const double* square,
                                     const int32_t* leaf, Py_ssize_t n, Py_ssize_t step, double* out) noexcept nogil:
-    """Add derivatives by the precisions of leaves for a row of factors, if pixels have one value.
+    """Add derivatives with respect to the precisions of leaves for a row of factors, if pixels have one value.
 
     Neighbouring factors often have the same leaf, so they are summed in registers first.
     """
@@ -255,7 +255,7 @@ cdef inline void add_precision_gradient(
     const double* linear, const double* values, const double* square, Py_ssize_t D, Py_ssize_t width, const OfType* own,
     Py_ssize_t stop,
 ) noexcept nogil:
-    """Add derivatives by the precision of each leaf, given derivatives by the field, for some rows of factors."""
+    """Add derivatives with respect to the precision of each leaf, given derivatives of the field, for some rows."""
     cdef:
         Py_ssize_t i, j, k, s, t, a, b, m = own.m, step = own.down * width + own.right
         double product
@@ -291,7 +291,7 @@ def add_gradients(
     const double[:, ::1] values,  # IN (N, D)
     const double[:, :, ::1] square,  # IN (N, D, D) derivative by the diagonal
 ):
-    """Add derivatives by the parameters of all types, the adjoint of the sums of factors and of the blocks of edges."""
+    """Add derivatives with respect to all parameters, the adjoint of the sums of factors and of the blocks of edges."""
     cdef:
         Py_ssize_t t, i, j, k, n_types = 0, n_values = 0, n_leaves = 0, D = linear.shape[1]
         Py_ssize_t n_rows = linear.shape[0] // max(width, 1)
@@ -342,7 +342,7 @@ cdef inline void terms_of_factor(
     const double* linear, const double* values, const double* square, const double* cross, Py_ssize_t D, Py_ssize_t s,
     Py_ssize_t t, Py_ssize_t m, double* slope, double* whole,
 ) noexcept nogil:
-    """Compute derivatives by the linear values and the precision of one factor, with pixels s and (for pairs) t."""
+    """Compute derivatives with respect to linear values and precision of a factor with pixels s and, for pairs, t."""
     cdef:
         Py_ssize_t a, b
         double product

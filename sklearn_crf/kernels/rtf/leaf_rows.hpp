@@ -177,8 +177,9 @@ struct LeafValues {
     }
 };
 
-// d and e hold the D derivatives by the linear values of each first and second pixel. A leaf sums up to kGathered
-// factors in part, in the precision of the channels, and counts them; it then adds them to its total in float64.
+// `d` and `e` hold the D derivatives with respect to the linear values of each first and second pixel. A leaf sums up
+// to kGathered factors in `part`, in the precision of the channels, and counts them; it then adds them to its total in
+// float64.
 struct LeafGradient {
     template <int, class Real>
     VECTORS_INLINE static void run(const Real* first, const Real* second, i64 F, i64 size, const i32* leaf,

@@ -25,7 +25,7 @@ cdef extern from "leaf_rows.hpp" namespace "crf" nogil:
     )
 
 # Columns of a test. Its response is x[channel] at an offset, minus another channel (if not negative) at another offset,
-# or the magnitude of this. Only tests of volumes have offsets between slices.
+# or the magnitude of this difference. Only tests of volumes have offsets between slices.
 cdef enum:
     CHANNEL = 0
     DOWN = 1
