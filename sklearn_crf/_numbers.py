@@ -43,7 +43,7 @@ def offsets_from_lengths(lengths: ArrayLike) -> np.ndarray:
 
 
 def first_of_equal(keys: np.ndarray) -> np.ndarray:
-    """Return, for each key, the index of the first key that is equal to it."""
+    """Return, for each key, the index of the first equal key."""
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     return first[inverse.ravel()]
 

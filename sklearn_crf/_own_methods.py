@@ -83,7 +83,7 @@ def require_numbers(name: str, values: Any, *shapes: tuple[int | None, ...]) -> 
     """Raise ValueError unless values are an array or sparse matrix of finite numbers, of one of the given shapes."""
     # shapes: None stands for any length
     if issparse(values):
-        # Kernels use the indices of a sparse matrix unchecked.
+        # Kernels use the indices of a sparse matrix without checks.
         values.check_format(full_check=True)
     numbers = values.data if issparse(values) else values
     if not isinstance(numbers, np.ndarray) or numbers.dtype.kind not in "biuf":

@@ -355,7 +355,7 @@ def _certify_tiles(task, margins):
 
 
 # A margin is doubled again if the last doubling left at most this fraction of the uncertain pixels uncertain.
-# If a larger fraction than _MOST_OPEN of the pixels of the first tile is uncertain, tiles only have to agree.
+# If a larger fraction than _MOST_OPEN of the pixels of the first tile is uncertain, tiles only have to agree at seams.
 _LEAST_CLOSED, _MOST_OPEN = 0.5, 0.5
 
 

@@ -347,7 +347,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return _build_row_examples(self._rows(X, reset=False), Graph(len(self.classes_), self.edges_))
 
     def _build_prediction_examples(self, X, evidence):
-        """Build examples of one or more rows each; return the examples, and their known labels or None."""
+        """Build examples of one or more rows; return them and their known labels, which are None without evidence."""
         if evidence is not None:
             examples = self._build_fitted_examples(X)
             return examples, self._read_evidence(evidence, len(examples))

@@ -153,7 +153,7 @@ class NumberReader:
         self._require(n, what)
         start, self.position = self.position, self.position + n
         taken = self.values[start : self.position]
-        # Test for valid values instead of invalid ones, because comparisons with NaN are false.
+        # Test for valid values instead of invalid values, because comparisons with NaN are false.
         inside = (taken >= lowest) & (taken <= highest)
         if not inside.all():
             self.refuse(int(np.argmin(inside)) - n, f"{what} must {_bounds(lowest, highest)}")

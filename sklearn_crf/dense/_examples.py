@@ -68,7 +68,7 @@ class DenseExample:
                 )
 
     def _with(self, **values):
-        """Return a copy of the example with new values of some fields, without checks."""
+        """Return a copy of the example with new values of the given fields, without checks."""
         example = copy(self)
         for name, value in values.items():
             object.__setattr__(example, name, value)

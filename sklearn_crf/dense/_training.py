@@ -89,7 +89,8 @@ class UnrolledUpdates:
 
     def pull_back(self, slope, features=None):
         """Convert derivatives with respect to the last logits, (N, K), to derivatives of the model's parameters."""
-        # features: array (N, d) for each filter, to also compute derivatives for the scales of features, or None
+        # features: array (N, d) for each filter, to also compute derivatives with respect to scales of features, or
+        # None
         field, model = self._field, self._model
         slope = pad_rows(slope, field.unary.dtype)
         by_unary = slope.copy()

@@ -146,7 +146,7 @@ class ClusterExecutor(Executor):
 
 
 class DaskExecutor(ClusterExecutor):
-    """Executor whose shards are on the workers of a dask cluster; a shard stays on its worker as long as that is alive.
+    """Executor with shards on the workers of a dask cluster; a shard stays on its worker while the worker is alive.
 
     If a worker dies, another worker loads its shards again.
     """

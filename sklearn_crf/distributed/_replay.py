@@ -74,7 +74,7 @@ class KeptObjects:
 
 
 class _Plan(NamedTuple):
-    """Function that creates the object of a shard, and the keys under which the shard stores object and state."""
+    """Function that creates the object of a shard, and keys under which the shard stores the object and its state."""
 
     key: str
     make: Callable

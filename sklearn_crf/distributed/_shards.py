@@ -370,7 +370,7 @@ class Shards:
 
 
 class _Result(NamedTuple):
-    """Result and the number of its shard, or sum and the number of summed shards; the number checks executors."""
+    """Result with the number of its shard, or sum with the number of summed shards; the numbers check executors."""
 
     number: int
     result: Any
@@ -419,7 +419,7 @@ def refuse_labels(*given: Any) -> None:
 
 
 def require_one_vector_level(parts: Iterable) -> None:
-    """Raise ValueError if kernels of a different vector level than in this process computed any part."""
+    """Raise ValueError if any part was computed at a vector level other than the level of this process."""
     for part in parts:
         if part.vector_level != VECTOR_LEVEL:
             raise ValueError(

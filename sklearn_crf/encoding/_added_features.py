@@ -97,7 +97,7 @@ class Filling:
 
     @classmethod
     def of(cls, parts: Iterable[tuple[np.ndarray, np.ndarray | None]]) -> "Filling":
-        """Return the filling by the weighted means of the training data, given ``sum_known_features`` of its parts."""
+        """Return a filling with the weighted means of the training data, given ``sum_known_features`` of each part."""
         nodes, edges = zip(*parts, strict=True)
         edges = [own for own in edges if own is not None]
         return cls(

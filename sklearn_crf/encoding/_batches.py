@@ -30,7 +30,7 @@ from sklearn_crf.graphs import build_disjoint_union, build_trusted_graph, lattic
 
 
 def validate_sample_weight(sample_weight, n_examples):
-    """Check ``sample_weight``, and return one weight per example or None."""
+    """Check ``sample_weight``; return one weight per example, or None if ``sample_weight`` is None."""
     # sample_weight: None, number or (n_examples,); returns: None or (n_examples,), float64
     if sample_weight is None:
         return None
@@ -460,7 +460,7 @@ def unite_batches(batches, as_lattice=False):
 
 
 def _stack_lattices(graphs):
-    """Return a lattice that stacks equal lattices along a new axis, or None if they differ; and its edge order."""
+    """Stack equal lattices along a new axis; return the lattice, or None if they differ, and its edge order."""
     first = graphs[0]
     if first.offsets is None or any(
         graph is not first

@@ -49,7 +49,7 @@ class Encoded:
     feature_names: np.ndarray | None = None
     has_boundaries: bool = False  # whether the last two features mark the first and last nodes of sequences
     n_indicators: int = 0  # number of features, before the indicators of first and last nodes, that mark missing values
-    filling: Any = None  # Filling of missing values, or None
+    filling: Any = None  # Filling of missing values, or None if no feature was missing
     has_nan: bool = False  # whether features are missing and not yet filled
 
     @property
@@ -83,7 +83,7 @@ class Encoded:
 
     @cached_property
     def examples(self):
-        """List of :class:`~sklearn_crf.Example`, or None for an array of rows, to save time."""
+        """List of :class:`~sklearn_crf.Example`, or None for an array of rows, which would take long to list."""
         if self.layout == "array":
             features = self.array.reshape(self.n_examples, self.graph.n_nodes, self.n_features)
             return [make_trusted_example(x, self.graph, edge_type=self.edge_type) for x in features]

@@ -148,7 +148,7 @@ class Example:
         self._edge_type = edge_type
 
     def _with(self, **fields):
-        """Return a copy with some fields replaced, without checks."""
+        """Return a copy with the given fields replaced, without checks."""
         example = object.__new__(type(self))
         # Do not use copy.copy, which is several times slower than this update: there may be many thousands of copies.
         example.__dict__.update(self.__dict__)
@@ -315,7 +315,7 @@ def make_trusted_example(node_features, graph, edge_features=None, node_type=Non
 
 
 def replace_fields(example, **fields):
-    """Return a copy of an example with some fields replaced, without checks."""
+    """Return a copy of an example with the given fields replaced, without checks."""
     return example._with(**fields)
 
 

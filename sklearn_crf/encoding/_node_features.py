@@ -99,7 +99,7 @@ class OperatorFeatures:
         return np.arange(self.shape[0]) if self._rows is None else self._rows
 
     def astype(self, dtype):
-        """Return a copy whose products have another precision."""
+        """Return a copy whose products have the given precision."""
         return OperatorFeatures(self.operators, dtype, self._rows)
 
     @classmethod
@@ -166,7 +166,7 @@ class SharedRows:
         return self.rows[np.arange(len(self))[nodes] // self.n_sharing]
 
     def replace_rows(self, rows):
-        """Return a copy with other rows, for the same nodes."""
+        """Return a copy of the features with new rows, for the same nodes."""
         # rows: (n_rows, n_features)
         return SharedRows(rows, self.n_sharing)
 

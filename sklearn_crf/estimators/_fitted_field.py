@@ -55,7 +55,7 @@ class FieldParameters:
         return TrainingExamples(self.reader(), X, y, sample_weight, node_weight, self.given.classes)
 
     def reader(self) -> Reader:
-        """Return a :class:`Reader`, which encodes X and y as the parameters say."""
+        """Return a :class:`Reader`, which encodes X and y according to the parameters."""
         given = self.given
         return Reader(
             given,
@@ -102,7 +102,7 @@ class FieldParameters:
         )
 
     def _choose_form(self, classes: np.ndarray, lattice_ndim: int | None) -> str:
-        """Return the form that ``form="auto"`` stands for, or "auto" if only the number of classes decides."""
+        """Return the form that ``form="auto"`` stands for, or "auto" if it only depends on the number of classes."""
         if lattice_ndim == 1:
             # In a sequence, the order of two labels may matter.
             return "full"

@@ -82,7 +82,7 @@ def log_likelihood_terms(model, labels, n_classes, inference, n_threads):
 
 
 def common_bound(bounds):
-    """Return the kind of bound that a sum is, given the kinds of its terms; None if the sum is not a bound."""
+    """Return the kind of bound of a sum, given the kinds of its terms, or None if the sum is not a bound."""
     # bounds: set of "exact", "upper", "lower" and None that occur in the results of all batches
     if None in bounds or {"upper", "lower"} <= bounds:
         return None

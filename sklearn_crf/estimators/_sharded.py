@@ -138,7 +138,7 @@ def _survey(shard, reader):
 
 
 def _sum_known_features(shard, reader):
-    """Return sums of features and of weights, from which the means are computed that fill missing features."""
+    """Return sums of features and of weights, which determine the means that fill missing features."""
     X, _, weight = shard.load()
     with shard.named_in_errors():
         encoded = reader.read(X, reset=True, allow_nan=True)

@@ -200,7 +200,7 @@ def _count_differences(field, examples, potentials, form):
 
 
 class HeldOutExamples(NamedTuple):
-    """Validation examples, with which training chooses one of its iterates."""
+    """Validation examples, with which training chooses the weights of one iteration."""
 
     X: object
     y: object
@@ -235,7 +235,7 @@ class HeldOutExamples(NamedTuple):
 
 
 def split_held_out_examples(parameters, X, y, sample_weight, node_weight, X_val, y_val):
-    """Split off validation examples; return training examples with weights, and :class:`HeldOutExamples` or None."""
+    """Split off validation examples, if any; return the training data, and :class:`HeldOutExamples` or None."""
     learning = parameters.learning
     given = X, y, sample_weight, node_weight
     if (X_val is None) != (y_val is None):

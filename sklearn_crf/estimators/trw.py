@@ -6,7 +6,7 @@ from sklearn_crf.estimators._classifier import FieldClassifier
 
 @options(weights="auto", pairwise="directed")
 class TRWCRF(FieldClassifier):
-    r"""Conditional random field trained by maximum likelihood, exact or by a convex relaxation.
+    r"""Conditional random field trained by maximum likelihood, computed exactly or by a convex relaxation.
 
     Pass a single sequence as ``X[np.newaxis]`` and ``y[np.newaxis]``. X of shape ``(T, F)`` with y of shape ``(T,)``
     are plain rows: nodes without edges.

@@ -378,7 +378,7 @@ def _convert_networkx_edges(graph, n_nodes):
     names = list(graph.nodes)
     if len(names) != n_nodes:
         raise ValueError(f"edges is a networkx graph of {len(names)} nodes, but n_nodes is {n_nodes}.")
-    # Region adjacency graphs name regions by number, but list them in another order.
+    # Region adjacency graphs number their regions, but list them in another order.
     if all(isinstance(name, int | np.integer) for name in names):
         names.sort()
     row = {name: s for s, name in enumerate(names)}
@@ -424,7 +424,7 @@ def _check_n_edges(n_edges: int) -> None:
 
 
 def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
-    """Return the offsets of the neighbours of a node on a lattice, one of each opposite pair.
+    """Return the offsets of the neighbours of a node on a lattice, one offset of each opposite pair.
 
     Parameters
     ----------

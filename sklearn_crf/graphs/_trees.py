@@ -91,7 +91,7 @@ class SpanningTrees(ChecksPickles):
         return np.where(self.trees.all(axis=0), 1.0, np.minimum(self.weights @ self.trees, 1.0))
 
     def merged(self) -> Self:
-        """Return the same distribution, with equal trees merged into one."""
+        """Return an equal distribution in which equal trees are merged into one tree."""
         _, first, inverse = np.unique(np.packbits(self.trees, axis=1), axis=0, return_index=True, return_inverse=True)
         weights = np.bincount(inverse.ravel(), weights=self.weights)
         order = np.argsort(first)

@@ -47,7 +47,7 @@ class ExtendedPotentials:
         return self._append_further_values(self.pairwise.on_edges, True)
 
     def build_inference_model(self, coef: np.ndarray, example: Any) -> Any:
-        """Return the model of an example for inference, the same as :meth:`model`."""
+        """Return the model of an example for inference, which is the result of :meth:`model`."""
         # coef: (n_coef,)
         return self.model(coef, example)
 

@@ -195,7 +195,7 @@ class WeightsByType(NamedTuple):
     """Parts of the flat weight vector of factor potentials."""
 
     pairwise: np.ndarray  # flat weight vector of nodes and edges
-    # weights of each type, (n_features, n_listed + 1): a column per listed joint state, and a last one for all others
+    # weights of each type, (n_features, n_listed + 1): a column per listed joint state, then a column for all others
     factors: dict
 
 

@@ -436,7 +436,7 @@ def _parts(potentials, flat):
 
 
 def _choose_scales(moments, deviation, penalty):
-    """Return the scale of each feature: the square root of the curvature along its weight, or 1 if not needed."""
+    """Return the scale of each feature: the square root of its weight's curvature, or 1 if scaling is not needed."""
     curvature = np.sqrt(deviation**2 + penalty)
     return np.where(moments.varies & ((deviation > _LARGE) | (curvature < _SMALL)), curvature, 1.0)
 

@@ -181,7 +181,7 @@ class LinearPotentials:
         return unary.astype(example.node_features.dtype, copy=False)
 
     def prepare_edges(self, example):
-        """Build and check the edge layout that all models of an example share, or return None if it is not cached."""
+        """Build and check the edge layout that all models of an example share; return None if it is not cached."""
         is_shared = example.stores_edges and example.n_states is None and not example.has_factors
         if not is_shared or not example.graph.n_edges:
             return None
@@ -331,7 +331,7 @@ class LinearPotentials:
         Examples whose nodes share one row of features are many and small, so one product computes the scores of all.
         """
         parts = example.graph.parts
-        # The rounding of dense matrix products depends on the number of rows, so compute one product per graph.
+        # Rounding errors of dense matrix products depend on the number of rows, so compute one product per graph.
         is_dense = isinstance(example.node_features, np.ndarray)
         if len(parts) == 1 or example.graph.is_forest or not is_dense:
             return self._unary(weights, example)

@@ -122,7 +122,7 @@ class PairwiseForm:
 
     @property
     def prefers_no_state(self):
-        """Whether the score of equal labels at neighbours is the same for every state."""
+        """Whether equal labels of two neighbours have the same score for every state."""
         return len({(i, s) for i, s in zip(self.index.diagonal(), self.sign.diagonal(), strict=True)}) == 1
 
     def adjoint(self, tables):

@@ -61,7 +61,7 @@ class SparsePotentials(LinearPotentials):
             add_scores(self.prepared(example).node_features, self.pairs, weights.coef, scores)
         return scores
 
-    def _pull_nodes(self, parts, example, columns):  # type: ignore[override]  # never of some nodes alone
+    def _pull_nodes(self, parts, example, columns):  # type: ignore[override]  # never called for a subset of the nodes
         self._pull_intercepts(parts, example, columns)
         features = self.prepared(example).node_features
         add_gradient(features, self.pairs, columns, parts.coef)

@@ -80,7 +80,7 @@ def build_gaussian_derivative_kernels(scales=(1.0, 2.0, 4.0)):
 
 
 def build_haar_kernels(sizes=(2, 4, 8, 16)):
-    """Return box kernels by name, four per size: mean, differences of halves along each axis, and product of both."""
+    """Return box kernels by name, four per size: mean, difference of halves along each axis, product of differences."""
     kernels = {}
     for size in sizes:
         flat = np.full(size, 1 / size)

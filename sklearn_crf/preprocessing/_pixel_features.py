@@ -141,7 +141,7 @@ def structure_tensor_eigenvalues(plane, sigma):
     down, right = (sobel(plane, axis=axis, mode="nearest") / 8 for axis in (0, 1))
     rr, rc, cc = (gaussian_filter(p, sigma, mode="nearest") for p in (down * down, down * right, right * right))
     centre, radius = (rr + cc) / 2, np.hypot((rr - cc) / 2, rc)
-    # At clean edges the smaller eigenvalue is zero in theory, but rounding may make it about -1e-17.
+    # At clean edges the smaller eigenvalue is zero in theory, but rounding errors may make it about -1e-17.
     return np.stack([centre + radius, np.maximum(centre - radius, 0)], axis=-1)
 
 

@@ -270,7 +270,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
 
 
 def _count_shard_names(shard: Shard, vectorizer):
-    """Return names and counts of nodes, names and counts of edges or None, and the number of sequences."""
+    """Return names and counts of nodes and of edges (None without edge features), and the number of sequences."""
     X = shard.load()[0]
     with shard.named_in_errors():
         if vectorizer.edge_features is None:

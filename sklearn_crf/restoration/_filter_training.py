@@ -89,7 +89,7 @@ class Parameters:
         return Stages(filters.reshape(*filters.shape[:2], self.side, -1), weights / self.side**2, pull.copy())
 
     def pulled_back(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Convert the gradient with respect to the kernel's parameters to the gradient of these parameters."""
+        """Convert the gradient for the kernel's parameters to the gradient for the parameter vector."""
         coefficients = self.parts(theta)[0]
         T, F = coefficients.shape[:2]
         n_taps, n_knots = self.side**2, self.gaussians.shape[1]

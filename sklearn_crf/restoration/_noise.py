@@ -38,7 +38,7 @@ class PhotoNoise(NamedTuple):
 
     @property
     def fraction(self) -> np.ndarray | None:
-        """Fraction of the colours of each pixel that are clipped, (H, W), or None."""
+        """Fraction of the colours of each pixel that are clipped, (H, W), or None if no value is clipped."""
         clipped = self.clipped
         return None if clipped is None else clipped.reshape(*clipped.shape[:2], -1).mean(axis=2)
 
