@@ -35,7 +35,7 @@ class MeanFilling:
         known, gaps = _split_gaps(features, self.values, name)
         new = np.setdiff1d(_find_columns(gaps), self.marked)
         if len(new):
-            raise ValueError(f"{name} contains NaN in feature {new[0]}, which was complete in fit.")
+            raise ValueError(f"{name} contains NaN in feature {new[0]}, which had no missing values in fit.")
         return _append_columns(known, gaps[:, self.marked] if sp.issparse(gaps) else gaps[..., self.marked])
 
 

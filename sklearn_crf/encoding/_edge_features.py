@@ -127,7 +127,7 @@ class SpacedEdges:
             found = "a graph without offsets" if part.offsets is None else f"{part.offsets.shape[1]} axes"
             raise ValueError(
                 f"spacing needs lattices of {len(self.spacing)} axes, got {found}: pass edge_features with each "
-                "Example of another graph."
+                "Example whose graph is not such a lattice."
             )
         return np.linalg.norm(part.offsets * self.spacing, axis=1)[part.lattice_edge_type]
 

@@ -220,8 +220,8 @@ class HeldOutExamples(NamedTuple):
         n_classes = len(fitted.classes)
         if not any(np.any((batch.labels >= 0) & (batch.labels < n_classes)) for batch in truth):
             raise ValueError(
-                "y_val has no node with a label of the training classes: pass examples with such labels, with "
-                "which training can choose its weights."
+                "y_val has no node with a label of the training classes: pass validation examples "
+                "with labels of these classes."
             )
         weight, labeler = scale_sample_weight(self.weight), fitted.labeler()
 

@@ -179,7 +179,7 @@ class FeatureMoments(NamedTuple):
             if np.any(largest > _LARGEST):
                 feature = int(np.argmax(largest))
                 raise ValueError(
-                    f"Feature {feature} has values up to {largest[feature]:.3g}, but training takes at most "
+                    f"Feature {feature} has values up to {largest[feature]:.3g}, but training supports at most "
                     f"{_LARGEST:g}: divide it by a constant."
                 )
             if not found.number[t]:

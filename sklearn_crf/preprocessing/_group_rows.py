@@ -177,7 +177,7 @@ def _read_column(values, n_rows, name, what):
     values = convert_to_label_array(values)
     if values.shape != (n_rows,) or not n_rows:
         raise ValueError(
-            f"{name} must have shape ({n_rows},), one entry for each of at least one row; got {values.shape}."
+            f"{name} must have shape ({n_rows},), one entry for each row and at least one entry, got {values.shape}."
         )
     lacking = mask_missing_nodes(values, np.nan)
     # Like NaN, the missing time NaT differs from itself.

@@ -289,7 +289,7 @@ def put_back(rows, x):
         return rows
     raise ValueError(
         f"The transformer returned a sparse matrix, which cannot take the shape {tuple(x.shape[:-1])} of a lattice: "
-        "ask it for dense output."
+        "configure the transformer to return dense output."
     )
 
 

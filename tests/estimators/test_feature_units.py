@@ -216,7 +216,9 @@ def test_values_that_have_no_squares_are_named(make):
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         make().fit(1e140 * X, y)
-        with pytest.raises(ValueError, match=r"Feature 2 has values up to 1e\+200, but training takes at most 1e\+150"):
+        with pytest.raises(
+            ValueError, match=r"Feature 2 has values up to 1e\+200, but training supports at most 1e\+150"
+        ):
             make().fit(np.where(np.arange(3) == 2, 1e200, X), y)
 
 

@@ -166,7 +166,9 @@ def test_gaps_of_edges_that_cannot_be_filled():
     X, y = gappy_edges()
     field = TRWCRF().fit(X, y)
     lacking = Example(X[0].node_features, X[0].graph.edges, edge_features=np.full((9, 2), np.nan))
-    with pytest.raises(ValueError, match=r"X\[0\].edge_features contains NaN in feature 0, which was complete in fit"):
+    with pytest.raises(
+        ValueError, match=r"X\[0\].edge_features contains NaN in feature 0, which had no missing values in fit"
+    ):
         field.predict([lacking])
     with pytest.raises(ValueError, match=r"X\[0\] has no edge_features, but edge_features had missing values in fit"):
         field.predict([Example(X[0].node_features, X[0].graph.edges)])
@@ -182,7 +184,7 @@ def test_what_was_complete_in_fit_must_stay_complete():
     field = TRWCRF().fit(X, y)
     lacking = X.copy()
     lacking[3, 2, 2] = np.nan
-    with pytest.raises(ValueError, match="X contains NaN in feature 2, which was complete in fit"):
+    with pytest.raises(ValueError, match="X contains NaN in feature 2, which had no missing values in fit"):
         field.predict(lacking)
     with pytest.raises(ValueError, match=r"X\[3\] contains NaN in feature 2"):
         field.predict(list(lacking))
@@ -258,7 +260,9 @@ def test_sparse_edge_features_are_filled_as_dense_ones():
     assert found.edge_indicator_features_.tolist() == [1]
     assert all(map(np.array_equal, found.predict(sparse), wanted.predict(X)))
     lacking = Example(X[0].node_features, X[0].graph.edges, edge_features=sp.csr_array(np.full((9, 2), np.nan)))
-    with pytest.raises(ValueError, match=r"X\[0\].edge_features contains NaN in feature 0, which was complete in fit"):
+    with pytest.raises(
+        ValueError, match=r"X\[0\].edge_features contains NaN in feature 0, which had no missing values in fit"
+    ):
         found.predict([lacking])
 
 

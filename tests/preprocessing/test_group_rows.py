@@ -31,7 +31,7 @@ def test_sparse_rows():
     [
         (lambda: group_rows(np.zeros((3, 2)), [1, 2]), r"groups must have shape \(3,\)"),
         (lambda: group_rows(np.zeros((3, 2)), "sentence"), "is not a column of rows: rows is a ndarray"),
-        (lambda: group_rows(np.zeros((0, 2)), []), "of at least one row"),
+        (lambda: group_rows(np.zeros((0, 2)), []), "at least one entry"),
         (lambda: group_rows(np.zeros(2), [1.0, np.nan]), r"groups\[1\] is nan: every row needs a group"),
         (lambda: group_rows(np.zeros(2), np.array(["a", None])), r"groups\[1\] is None"),
         (lambda: group_rows(np.zeros(2), np.array(["a", 1], dtype=object)), "groups must have .* found int and str"),
