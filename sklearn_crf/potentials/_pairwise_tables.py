@@ -188,6 +188,7 @@ def _scale_differences(tables, factor):
 PAIRWISE_FORMS = ("ising", "potts", "symmetric", "full")
 
 
+@cache
 def make_pairwise_form(name, n_classes):
     """Return the form of pairwise tables with a given name."""
     if name == "auto":
@@ -204,6 +205,7 @@ def make_pairwise_form(name, n_classes):
         index[rows, columns] = index[columns, rows] = np.arange(len(rows))
     else:
         index = np.arange(n_classes**2).reshape(n_classes, n_classes)
+    index.flags.writeable = sign.flags.writeable = False
     return PairwiseForm(name, index, sign)
 
 

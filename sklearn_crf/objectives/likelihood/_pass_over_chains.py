@@ -267,8 +267,8 @@ def compute_block_starts(pointers, n_classes, n_durations=0):
     for ptr in pointers:
         n_blocks = int(-(-ptr[-1] * n_classes // size))
         # Chains are never divided, so there may be fewer than ``n_blocks`` blocks.
-        wanted = ptr[-1] * np.arange(n_blocks + 1) / n_blocks
-        cuts.append(np.unique(np.searchsorted(ptr, wanted)))
+        found = np.searchsorted(ptr, ptr[-1] * np.arange(n_blocks + 1) / n_blocks)
+        cuts.append(found[np.diff(found, prepend=-1) > 0])
     return cuts
 
 
