@@ -51,10 +51,7 @@ class HoldsOptions(BaseEstimator):
         restore_options(self, state)
 
     # Cached, because every prediction copies options, and inspecting a signature takes 20 microseconds.
-    @classmethod
-    @cache
-    def _get_param_names(cls) -> list[str]:
-        return super()._get_param_names()
+    _get_param_names = classmethod(cache(BaseEstimator._get_param_names.__func__))  # type: ignore
 
 
 def restore_options(estimator, state, check=None):

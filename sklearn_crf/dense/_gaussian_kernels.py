@@ -117,8 +117,8 @@ class Bilateral(GaussianKernel):
 
 
 def _assign_axis_columns(n_axes):
-    # The order of columns determines the orientation of the lattice, and hence the error of the filter.
-    # Images use x before y, so that results agree with pydensecrf. Other lattices use the order of their axes.
+    # The order of columns determines the orientation of the permutohedral lattice, and hence the error of the filter.
+    # Images use x before y, so that results agree with pydensecrf. Volumes use the order of their axes.
     return [1, 0] if n_axes == 2 else list(range(n_axes))
 
 
@@ -162,7 +162,8 @@ def scale_kernels(kernels, factors):
 
 
 def compute_bandwidth_slopes(kernel, by_columns, n_axes):
-    """Convert derivatives with respect to scales of feature columns to derivatives with respect to log-bandwidths."""
+    """Convert derivatives with respect to log-divisors of feature columns to derivatives by log-bandwidths."""
+    # by_columns: (n_axes + n_channels,); returns: (n_bandwidths,)
     positions, channels = np.split(by_columns, [n_axes])
     parts = {"bandwidth": positions[_assign_axis_columns(n_axes)], "channel_bandwidth": channels}
     names = list_bandwidth_names(kernel)

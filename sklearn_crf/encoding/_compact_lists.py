@@ -23,15 +23,15 @@ class ChainList(Sequence):
     """
 
     def __init__(self, chains, lengths, places, arrays=None):
-        # arrays: arrays of sparse chains, from rows_of_matrices; None for dense chains
-        self._chains = chains
-        self.lengths, self.places = lengths, places
-        self._arrays = arrays
+        # chains: feature matrices, as given; lengths: (n_chains,), numbers of nodes
+        # places: addresses of the arrays of each chain, and of a sparse chain also its number of values (column 3)
+        # arrays: arrays of sparse chains, which keep the memory at ``places`` alive; None for dense chains
+        self.chains, self.lengths, self.places, self._arrays = chains, lengths, places, arrays
         self._graphs, self._unions = {}, {}
 
     def __reduce__(self):
         # ``places`` contains memory addresses, which are valid only in this process.
-        return ChainList.of, (self._chains, (self._chains[0].dtype,))
+        return ChainList.of, (self.chains, (self.dtype,))
 
     @classmethod
     def of(cls, chains, dtypes, n_jobs=1):
@@ -58,11 +58,6 @@ class ChainList(Sequence):
         return cls(chains, *found) if all(map_tasks(is_sound, parts, n_jobs)) else None
 
     @property
-    def chains(self):
-        """Feature matrices of the chains, as given."""
-        return self._chains
-
-    @property
     def is_dense(self):
         """Whether features are dense arrays."""
         return self._arrays is None
@@ -70,16 +65,16 @@ class ChainList(Sequence):
     @property
     def dtype(self):
         """Precision of the features."""
-        return self._chains[0].dtype
+        return self.chains[0].dtype
 
     def __len__(self):
-        return len(self._chains)
+        return len(self.chains)
 
     def __getitem__(self, i):
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
         graph, edge_type = self._graph(int(self.lengths[i]))
-        return make_trusted_example(self._chains[i], graph, edge_type=edge_type)
+        return make_trusted_example(self.chains[i], graph, edge_type=edge_type)
 
     def _graph(self, length):
         if length not in self._graphs:
@@ -95,10 +90,9 @@ class ChainList(Sequence):
         if key not in self._unions:
             # Batches with the same sequence of chain lengths share a graph, so that its neighbour lists are computed
             # once.
-            is_last = np.zeros(sum(lengths), dtype=bool)
-            is_last[np.cumsum(lengths) - 1] = True
-            first = np.flatnonzero(~is_last).astype(np.int32)
-            graph = build_trusted_graph(len(is_last), np.stack((first, first + np.int32(1)), axis=1))
+            n_nodes = int(lengths.sum())
+            first = np.delete(np.arange(n_nodes, dtype=np.int32), np.cumsum(lengths) - 1)
+            graph = build_trusted_graph(n_nodes, np.stack((first, first + np.int32(1)), axis=1))
             self._unions[key] = graph, np.zeros(graph.n_edges, dtype=np.int32)
         graph, edge_type = self._unions[key]
         features = self._features(start, stop)
@@ -107,14 +101,14 @@ class ChainList(Sequence):
     def _features(self, start, stop):
         """Concatenate the node features of consecutive chains."""
         if self.is_dense:
-            return _array_lists.joined_arrays(self._chains[start:stop])
+            return _array_lists.joined_arrays(self.chains[start:stop])
         places, lengths, dtype = self.places[start:stop], self.lengths[start:stop], self.dtype
         n_nodes, n_values = int(lengths.sum()), int(places[:, 3].sum())
         data, indices = np.empty(n_values, dtype=dtype), np.empty(n_values, dtype=np.int32)
         ptr = np.empty(n_nodes + 1, dtype=np.int64)
         _array_lists.joined_rows(places, lengths, data, indices, ptr)
         # Skip the constructor, which would repeat checks that every chain has passed.
-        joined = sp.csr_matrix((n_nodes, self._chains[0].shape[1]), dtype=dtype)
+        joined = sp.csr_matrix((n_nodes, self.chains[0].shape[1]), dtype=dtype)
         index_type = np.int32 if n_values <= MAX_INT32 else np.int64
         joined.indices, joined.indptr = (part.astype(index_type, copy=False) for part in (indices, ptr))
         joined.data = data

@@ -10,13 +10,14 @@ from sklearn_crf.optimize import _iterates
 # Growth factor of steps that raised the dual value, and maximum number of halvings of a step that did not.
 _GROWTH, _MOST_HALVINGS = 1.3, 12
 
-# Largest change of the dual value that counts as rounding, relative to the block's share of the dual value.
+# Largest change of the dual value that counts as rounding error, relative to the block's term of the dual value.
 _ROUNDING = 64 * np.finfo(np.float64).eps
 
-# Initial step size of a block, as a fraction of the full step (a full step needs a positive temperature).
+# Initial step size of a block, as a fraction of the full step 1 / T, at positive temperatures T.
 _FIRST_SHARE = 0.5
 
-# Largest change of a score in one step, which suffices to move between any two vertices (DualBlock.bounded).
+# Maximum change of a parameter in one step: enough to move between any two vertices (DualBlock.bounded).
+# _SMALLEST avoids a division by zero.
 _LONGEST_MOVE, _SMALLEST = 700.0, np.finfo(np.float64).tiny
 
 
@@ -40,8 +41,9 @@ def exponentiated_gradient(
         D(\tau) = \sum_i c_i \bigl[ T H_i(\tau_i) + \langle e_i, \tau_i \rangle \bigr]
             - \tfrac12 \lVert x(\tau) \rVert^2
 
-    with :math:`s_i(x) = B_i x + e_i` and :math:`x(\tau) = \sum_i c_i B_i^\top (\phi_i - \tau_i)`. The costs
-    :math:`e_i` are zero for :math:`\phi_i`. The marginals of a block have unconstrained exponential parameters,
+    with :math:`s_i(x) = B_i x + e_i` and :math:`x(\tau) = \sum_i c_i B_i^\top (\phi_i - \tau_i)`. Here
+    :math:`\phi_i` are the statistics of the true labels, and the costs :math:`e_i` of these labels are zero. The
+    marginals of a block have unconstrained exponential parameters,
     :math:`\tau_i = \arg\max_\tau \langle \theta_i, \tau \rangle + H_i(\tau)`, which are updated by
 
     .. math:: \theta_i \leftarrow \theta_i + \eta_i \bigl( s_i(x) - T \theta_i \bigr).
@@ -60,22 +62,15 @@ def exponentiated_gradient(
         value, gradient = fun(state.x)
         losses.append(value)
         duals.append(state.dual)
-        fields = {"fun": value, "jac": gradient, "dual": state.dual, "nit": epoch, "parameters": state.parameters}
-        if _iterates.notify_callback(callback, x=state.x.copy(), **fields):
+        found = {"fun": value, "jac": gradient, "dual": state.dual, "nit": epoch}
+        if _iterates.notify_callback(callback, x=state.x.copy(), parameters=state.parameters, **found):
             message = "STOP: by the callback"
             break
         if _iterates.largest(gradient) <= tol:
             message = "CONVERGENCE: gradient within tol"
             break
     return OptimizeResult(
-        x=state.x,
-        fun=value,
-        jac=gradient,
-        dual=state.dual,
-        nit=epoch,
-        loss_curve=np.array(losses),
-        dual_curve=np.array(duals),
-        **_iterates.ended(message),
+        x=state.x, **found, loss_curve=np.array(losses), dual_curve=np.array(duals), **_iterates.ended(message)
     )
 
 
@@ -86,8 +81,8 @@ class _DualMarginals:
         self.blocks, self.temperature = blocks, temperature
         self.parameters = [block.start() for block in blocks]
         found = [block.forward(parameters) for block, parameters in zip(blocks, self.parameters, strict=True)]
-        self.marginals, _ = map(list, zip(*found, strict=True))
-        self.gains = [self._gain(block, *at) for block, at in zip(blocks, found, strict=True)]
+        self.marginals = [marginals for marginals, _ in found]
+        self.terms = [self._dual_term(block, *at) for block, at in zip(blocks, found, strict=True)]
         self.longest = 1 / temperature if temperature > 0 else np.inf
         self.step_sizes = np.full(len(blocks), _FIRST_SHARE * self.longest if temperature > 0 else 1.0)
         self.x = np.zeros(blocks[0].n)
@@ -96,9 +91,9 @@ class _DualMarginals:
 
     @property
     def dual(self):
-        return sum(self.gains) - 0.5 * float(self.x @ self.x)
+        return sum(self.terms) - 0.5 * float(self.x @ self.x)
 
-    def _gain(self, block, marginals, entropy):
+    def _dual_term(self, block, marginals, entropy):
         return block.weight * (self.temperature * entropy + float(block.costs @ (marginals - block.truth)))
 
     def step(self, i):
@@ -113,18 +108,17 @@ class _DualMarginals:
                 # Without bounds on parameters, the way back would get longer with every epoch.
                 new = block.bounded(new)
             there, entropy = block.forward(new)
-            gain = self._gain(block, there, entropy)
+            term = self._dual_term(block, there, entropy)
             moved = block.weight * block.pullback(marginals - there)
             square = float(moved @ moved)
-            rise = gain - self.gains[i] - float(moved @ self.x[block.touched]) - 0.5 * square
-            # Near the optimum, the gain of a step is lost in rounding. However, the dual is concave.
-            # If the dual still rises at the new point in the direction of the step, the step has not lowered the dual.
-            # At a vertex, both ``rise`` and ``slope`` are rounding errors.
-            # Vertices are only reached without entropy, at temperature 0.
+            rise = term - self.terms[i] - float(moved @ self.x[block.touched]) - 0.5 * square
+            # Near the optimum, the rise is lost in rounding errors. However, the dual is concave:
+            # it has not fallen if ``slope``, its derivative at the new point along the step, is positive.
+            # At a vertex, which is only reached at temperature 0, both ``rise`` and ``slope`` are rounding errors.
             slope = block.weight * (1 - self.temperature * size) * float(direction @ (there - marginals)) - square
-            exact = _ROUNDING * (abs(gain) + 1.0)
-            if rise > exact or slope >= 0 or (self.temperature == 0 and min(rise, slope) >= -exact):
-                self.parameters[i], self.marginals[i], self.gains[i] = new, there, gain
+            rounding = _ROUNDING * (abs(term) + 1.0)
+            if rise > rounding or slope >= 0 or (self.temperature == 0 and min(rise, slope) >= -rounding):
+                self.parameters[i], self.marginals[i], self.terms[i] = new, there, term
                 self.x[block.touched] += moved
                 self.step_sizes[i] = _GROWTH * size
                 return

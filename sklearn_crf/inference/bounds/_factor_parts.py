@@ -36,13 +36,16 @@ from sklearn_crf.models import (
 
 
 class Layout(NamedTuple):
-    """Parts of a factor graph: their factors with at least two nodes, and their copies of nodes."""
+    """Parts of a factor graph: their factors with at least two nodes, and their copies of nodes.
+
+    An entry is a pair of a part and one of its factors. A copy is a pair of a part and one of its nodes.
+    """
 
     factors: np.ndarray  # (F,), indices of the factors with at least two nodes
-    entry_part: np.ndarray  # (n_entries,), part of each factor in a part
-    entry_factor: np.ndarray  # (n_entries,), index in ``factors`` of each factor in a part
-    copy_part: np.ndarray  # (n_copies,), part of each copy of a node
-    copy_node: np.ndarray  # (n_copies,)
+    entry_part: np.ndarray  # (n_entries,), part of each entry
+    entry_factor: np.ndarray  # (n_entries,), index in ``factors`` of each entry's factor
+    copy_part: np.ndarray  # (n_copies,), part of each copy
+    copy_node: np.ndarray  # (n_copies,), node of each copy
     weights: np.ndarray  # (n_parts,)
 
 
@@ -50,7 +53,7 @@ def lay_out_forests(model, forests, weights):
     """Return the layout whose parts are sets of factors, each with a copy of every node."""
     # forests: (n_parts, F) of bool
     n_parts, n_nodes = len(forests), model.n_nodes
-    part, node = np.divmod(np.arange(n_parts * n_nodes), max(n_nodes, 1))
+    part, node = np.repeat(np.arange(n_parts), n_nodes), np.tile(np.arange(n_nodes), n_parts)
     entry_part, entry_factor = np.nonzero(forests)
     return Layout(list_large_factors(model), entry_part, entry_factor, part, node, weights)
 
@@ -97,29 +100,24 @@ class FactorParts:
     for all models that only differ in their scores.
     """
 
-    # per_factor: whether every factor has its own table in the parts, so that statistics can be read factor by factor
-
-    def __init__(self, model, layout, per_factor=False):
+    def __init__(self, model, layout):
         self.layout, self.n_columns = layout, model.n_columns
         self.copy_weight = layout.weights[layout.copy_part]
         self.size_of_nodes = np.bincount(layout.copy_node, self.copy_weight, model.n_nodes)
         self.probabilities = np.bincount(layout.entry_factor, layout.weights[layout.entry_part], len(layout.factors))
         self.scale = np.sqrt(self.copy_weight)
-        n_copies = len(layout.copy_node)
-        self._sums = sp.csr_array(
-            (self.scale, (layout.copy_node, np.arange(n_copies))), shape=(model.n_nodes, n_copies)
-        )
+        self._sums = _make_sums(self.scale, layout.copy_node, model.n_nodes)
         self._small = SmallFactors(model)
-        self._set_tables(model, per_factor)
+        self._set_tables(model)
         self._layered = LayeredModel(self._build_union(model))
 
     @classmethod
-    def of(cls, model: FactorGraph, entropy: str, per_factor: bool = False, trees: Any = "minimal") -> "FactorParts":
+    def of(cls, model: FactorGraph, entropy: str, trees: Any = "minimal") -> "FactorParts":
         """Return the parts for an entropy by name, and for the given sets of factors if it is "trw"."""
         if entropy != "trw":
-            return cls(model, lay_out_factors(model, entropy), per_factor)
+            return cls(model, lay_out_factors(model, entropy))
         forests = FactorForests.of(model, trees)
-        return cls(model, lay_out_forests(model, forests.trees, forests.weights), per_factor)
+        return cls(model, lay_out_forests(model, forests.trees, forests.weights))
 
     @property
     def size(self):
@@ -133,15 +131,14 @@ class FactorParts:
 
     # Structure -----------------------------------------------------------------------------------------------------
 
-    def _set_tables(self, model, per_factor):
-        """Build the tables of parts, one for each combination of a table (or factor), a fraction and a weight."""
+    def _set_tables(self, model):
+        """Build the tables of parts, one for each combination of a table, a fraction and a weight."""
         layout = self.layout
-        owner = layout.entry_factor if per_factor else model.table_id[layout.factors[layout.entry_factor]]
-        keys = np.column_stack((owner, self.probabilities[layout.entry_factor], layout.weights[layout.entry_part]))
+        table = model.table_id[layout.factors[layout.entry_factor]]
+        keys = np.column_stack((table, self.probabilities[layout.entry_factor], layout.weights[layout.entry_part]))
         found, self._table_id = np.unique(keys, axis=0, return_inverse=True)
         self._table_id = self._table_id.ravel()
-        owner, self._share = found[:, 0].astype(np.int64), 1 / found[:, 1]
-        self._table = model.table_id[layout.factors[owner]] if per_factor else owner
+        self._table, self._share = found[:, 0].astype(np.int64), 1 / found[:, 1]
         sizes = np.diff(model.table_ptr)[self._table]
         self._ptr = offsets_from_lengths(sizes)
         self._cell = np.arange(self._ptr[-1]) + np.repeat(model.table_ptr[self._table] - self._ptr[:-1], sizes)
@@ -186,8 +183,8 @@ class FactorParts:
     def value_grad(self, model: FactorGraph, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the bound and its derivative with respect to x, after :meth:`project`."""
         run, _ = self._run(model, x)
-        unary, terms = self._read(run)
-        value = float(self.copy_weight @ terms) + self._small.constant(model)
+        unary = run.layered.reorder_by_node(np.exp(run.beliefs))
+        value = float(self.copy_weight @ run.layered.terms(run.values)) + self._small.constant(model)
         return value, self.project((self.scale[:, None] * unary).ravel())
 
     def shared_bound(self, model: FactorGraph, shares: np.ndarray) -> SharedBound:
@@ -225,7 +222,7 @@ class FactorParts:
         return terms, statistics, self.project((self.scale[:, None] * unary).ravel()), mean
 
     def information(self, model: FactorGraph, x: np.ndarray) -> np.ndarray:
-        r"""Return the multi-information of each factor, the negative derivative of the bound by its probability.
+        r"""Return the multi-information of each factor: minus the derivative of the bound by the factor's probability.
 
         .. math:: I(\tau_F) = \sum_{s \in F} H(\tau_s) - H(\tau_F)
 
@@ -252,7 +249,7 @@ class FactorParts:
             q_s(a) \propto \max_{F \ni s} \tau_{F, s}(a), \qquad
             \alpha \, \tau_F + (1 - \alpha) \prod_{s \in F} \frac{q_s - \alpha \, \tau_{F, s}}{1 - \alpha}
 
-        with the largest :math:`\alpha` for which no factor of the product is negative. None if the product uses a
+        with the largest :math:`\alpha` for which no entry of the product is negative. None if the product uses a
         forbidden joint state.
         """
         found, of_copies = self.marginals(model, x)
@@ -303,10 +300,6 @@ class FactorParts:
             return run_over_forest(self._layered.rescored(union, scores), temperature, None), scores
         except Infeasible as error:
             raise make_infeasible_error() from error
-
-    def _read(self, run):
-        layered = run.layered
-        return layered.reorder_by_node(np.exp(run.beliefs)), layered.terms(run.values)
 
     def _average(self, values):
         """Return the weighted mean over the copies of each node."""
@@ -404,12 +397,7 @@ class FactorShares:
         terms = marginals.log_z_terms + bound_rounding(self, x)
         marginals = marginals._replace(log_z=float(terms.sum()), log_z_terms=terms)
         apart = np.abs(of_copies.reshape(self.shape) - marginals.unary).max(initial=0.0)
-
-        def information():
-            per_factor = FactorParts(self.model, self.parts.layout, per_factor=True)
-            return per_factor.information(self.model, x)
-
-        return Averages(marginals, float(apart), information)
+        return Averages(marginals, float(apart), partial(self.parts.information, self.model, x))
 
     def find_steepest_tree(self, information: np.ndarray) -> np.ndarray:
         """Return a set of factors with much information, towards which the bound decreases."""

@@ -30,14 +30,14 @@ def random_graph(seed, **options):
     return random_factor_graph(6, 8, 4, 3, seed=seed, **options)
 
 
-def random_parts(model, entropy, rng, per_factor=False):
+def random_parts(model, entropy, rng):
     """Return parts, and a random point; the sets of the tree-reweighted entropy have different weights."""
     if entropy == "trw":
         forests = choose_factor_forests(model, list_large_factors(model), "minimal")
         layout = lay_out_forests(model, forests, rng.dirichlet(np.ones(len(forests))))
-        parts = FactorParts(model, layout, per_factor)
+        parts = FactorParts(model, layout)
     else:
-        parts = FactorParts.of(model, entropy, per_factor)
+        parts = FactorParts.of(model, entropy)
     return parts, parts.project(rng.normal(size=parts.size))
 
 
