@@ -286,7 +286,7 @@ class _TiledPrediction:
         self.out[tile.slices] = self.estimator.classes_[columns]
 
     def gap(self, margins):
-        """Return an upper bound on the best score of the whole image minus the score of ``out``."""
+        """Return an upper bound on the difference of the best score of the whole image and the score of ``out``."""
         if self.best is None or not hasattr(self.estimator, "models"):
             raise ValueError(
                 f"bound=True needs the MAP inference of a field, but {type(self.estimator).__name__} does "

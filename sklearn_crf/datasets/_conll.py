@@ -105,7 +105,7 @@ def read_conll(
 
 
 def _decode(line, path, n):
-    """Decode a line, or raise ValueError that names the line."""
+    """Decode a line, or raise ValueError that names the line if it is not in UTF-8."""
     try:
         return line.decode()
     except UnicodeDecodeError as error:

@@ -58,7 +58,7 @@ def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES, any_head
 
 
 def _convert_to_path(path):
-    """Convert a string or a path to Path, or raise TypeError."""
+    """Convert a string or a path to Path; raise TypeError for any other object."""
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path must be a string or a path, got {path!r}.")
     return Path(path)

@@ -159,7 +159,7 @@ class Layout:
         return np.concatenate([compatibility.ravel(), *unary])
 
     def unpack(self, flat):
-        """Return the weights in a flat vector."""
+        """Return the :class:`Weights` that a flat vector contains."""
         pairwise, unary = np.split(flat, [self.n_pairwise])
         # A copy, so that weights do not change with the flat vector
         pairwise = pairwise.reshape(self.n_kernels, len(self._joins_equal_states)).copy()

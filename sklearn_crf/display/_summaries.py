@@ -504,7 +504,7 @@ class ReliabilityDisplay:
 
 @dataclass(eq=False, repr=False)
 class MarginalEntropyDisplay:
-    r"""Entropy of the marginals over an image.
+    r"""Entropy of the marginals of each pixel of an image.
 
     .. math:: H_s = -\sum_k p(y_s = k) \log_2 p(y_s = k)
 

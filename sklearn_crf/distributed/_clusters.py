@@ -272,7 +272,7 @@ class RayExecutor(ClusterExecutor):
 
     def _dumps(self, data):
         sent = _pickle_with_buffers(partial(self._ray.cloudpickle.dumps, protocol=5), data)
-        # Data of less than 64 KB are sent with each call, which is faster.
+        # Data of less than 64 KB are sent with each call, which is faster than storing them first.
         # Larger data are sent once to each machine, where processes share them.
         return sent if sum(map(len, sent)) < 2**16 else self._ray.put(sent)
 

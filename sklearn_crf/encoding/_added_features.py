@@ -22,8 +22,8 @@ class MeanFilling:
 
     @classmethod
     def of(cls, sums: np.ndarray, name: str) -> "MeanFilling":
-        """Return the weighted means of the known values as filling, given the result of ``_sum_known``."""
-        # sums: (4, n_features); name: what the features are called in errors
+        """Return a filling with the weighted means of the known values, given the result of ``_sum_known``."""
+        # sums: (4, n_features); name: name of the features in errors
         lacking = np.flatnonzero(sums[3] == 0)
         if len(lacking):
             raise ValueError(f"Feature {lacking[0]} of {name} has no known value: leave this feature out.")

@@ -341,7 +341,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return "\n".join(filter(None, (super().__repr__(N_CHAR_MAX), describe_fit(self))))
 
     def _repr_html_inner(self) -> str:
-        """Return the HTML that scikit-learn shows, after the line on the fit."""
+        """Return the line on the fit, followed by the HTML that scikit-learn shows."""
         return _put_first(describe_fit(self), super()._repr_html_inner())
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:

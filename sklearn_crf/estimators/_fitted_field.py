@@ -151,7 +151,7 @@ class FieldParameters:
 
         By default, the estimator's own fitted attributes are used.
         """
-        # encoded: training examples that the given attributes belong to
+        # encoded: training examples from which the given attributes were learned
         given = self.given
         if attributes is not None:
             given = _copy_shallow(given)

@@ -53,7 +53,7 @@ class Reader:
     takes_factors: bool
     class_weight: Any  # the parameter ``class_weight`` of the estimator, or a dict from classes to weights
     has_boundaries: bool  # whether two features mark the first and last nodes of sequences
-    of_fit: str | None = None  # edge features that "auto" stood for in fit; None in fit itself
+    of_fit: str | None = None  # edge features that "auto" selected in fit; None during fit
     filling: Any = None  # Filling of missing features in fit, or None
 
     def encode(self, X, *, reset, fills=False, sample_weight=None):

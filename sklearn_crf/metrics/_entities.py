@@ -10,7 +10,7 @@ from sklearn_crf._numbers import MAX_INT32, as_integer
 from sklearn_crf.potentials import ENTITY_SCHEMES
 
 _ENDS = "ELSU"  # prefixes of tokens that end an entity
-_BEGINS = "BSU"  # prefixes of tokens that begin a new entity, whatever the token before
+_BEGINS = "BSU"  # prefixes of tokens that begin a new entity, whatever the previous token is
 _MODES = ("lenient", "strict")
 
 

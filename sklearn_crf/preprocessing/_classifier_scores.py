@@ -32,7 +32,7 @@ _METHODS = ("predict_log_proba", "predict_proba", "decision_function")
 
 @options(kw_only=False)
 class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto_wrap_output_keys=None):
-    r"""Replace the features of each node by a classifier's class scores, as features for a field.
+    r"""Replace the features of each node by the class scores of a classifier, which then serve as features of a field.
 
     .. math::
         x_s \mapsto \bigl(\log p(y_s = 1 \mid x_s), \dots, \log p(y_s = K \mid x_s)\bigr)

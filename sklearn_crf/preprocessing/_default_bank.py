@@ -12,7 +12,7 @@ from sklearn_crf.preprocessing._tuning import N_THRESHOLDS, NOISE_SPREAD, THRESH
 # Options with which PatchGroups takes a fifth of its default time, not counting the pilot image, which is shared.
 _QUICK_GROUPS = {"search_radius": 12, "step": 8}
 
-# Names of banks that adapt to the noise; the second searches for groups of patches more thoroughly.
+# Names of banks that adapt to the noise; the second bank searches for groups of patches more thoroughly.
 DEFAULT_BANKS = "auto", "groups"
 
 # Transformers that can produce the channels of a field.

@@ -252,7 +252,7 @@ def _remove_noise(photo: _Photo, task: _Task, levels: Any) -> np.ndarray:
     noise = PhotoNoise.of(values, is_white=not isinstance(levels, str), is_bounded=photo.is_bounded)
     planes = photo.divide(noise.stabilise(values))
     if isinstance(levels, str):
-        # The minimum is lower than the minimum of any model, but positive.
+        # The minimum is positive, but lower than the lowest noise level of any model.
         clipped = noise.fraction
         levels = [max(estimate_noise(plane, clipped), 1e-6) for plane in planes]
     restored = photo.join(task.planes(planes, levels))
@@ -372,7 +372,7 @@ def _convert_planes(planes: Sequence) -> np.ndarray:
 
 
 def make_damage_estimator(name: str) -> Any:
-    """Return an estimator for a kind of damage, not yet fitted."""
+    """Return an unfitted estimator for a kind of damage."""
     kind, options = FIELDS[name]
     return kind(random_state=0, clip=None, **options)
 

@@ -4,10 +4,11 @@
 # With a lower noise level, rounding and model errors cause ripples.
 LEAST_NOISE = 0.5
 
-# Noise whose variance grows with brightness: number of squares that are needed to detect it, fraction of squares that
-# are assumed to be smooth (SMOOTH_SHARE), and largest ratio of the loss of a growing variance to the loss of a constant
-# variance at which growth is assumed (LOSS_OF_GROWTH). On BSD68 the ratio is at least 0.84 for white noise of levels 2
-# to 50, and 0.16 to 0.86 for shot noise. An undetected growth costs more than a wrongly assumed growth.
+# Detection of noise whose variance grows with brightness. LEAST_SQUARES: number of squares of pixels that are needed.
+# SMOOTH_SHARE: fraction of squares that are assumed to be smooth. LOSS_OF_GROWTH: growth is assumed if the loss of a
+# growing variance is at most this fraction of the loss of a constant variance. On BSD68 the fraction is at least 0.84
+# for white noise of levels 2 to 50, and 0.16 to 0.86 for shot noise. An undetected growth costs more than a wrongly
+# assumed growth.
 LEAST_SQUARES = 40
 SMOOTH_SHARE = 0.1
 LOSS_OF_GROWTH = 0.8
