@@ -103,8 +103,9 @@ def _collect(model, m):
     incidence = graph.incidence
     lists = np.full((graph.n_nodes, model.n_columns, m), -np.inf)
     lists[:, :, 0] = model.unary
-    # For each merge of a child into its parent, store the child and two arrays of positions, (K, m): in the list of the
-    # parent before the merge, and in the flat list (K * m) of the child.
+    # For each merge of a child into its parent, store the child and two arrays of positions, (K, m): positions in the
+    # list
+    # of the parent before the merge, and positions in the flat list (K * m) of the child.
     steps: list[list] = [[] for _ in range(graph.n_nodes)]
     roots = []
     for s in order[::-1]:
@@ -134,7 +135,7 @@ def find_largest(values: np.ndarray, m: int) -> tuple:
 
 
 def _join_roots(lists, m):
-    """Return the scores of the best combinations of all trees, and the positions in the roots' flat lists."""
+    """Return the scores of the best combinations of all trees, and their positions in the flat lists of the roots."""
     scores, places = np.zeros(1), np.zeros((1, 0), dtype=np.intp)
     for values in lists:
         flat, own = find_largest(values.reshape(1, -1), m)
@@ -146,7 +147,7 @@ def _join_roots(lists, m):
 
 
 def _read_back(steps, roots, places, m, n_nodes):
-    """Return the labels of all nodes, given the positions in the roots' flat lists."""
+    """Return the labels of all nodes, given positions in the flat lists of the roots."""
     labels = np.empty(n_nodes, dtype=np.int32)
     waiting = list(zip(roots, places.tolist(), strict=True))
     while waiting:

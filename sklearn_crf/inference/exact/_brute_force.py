@@ -16,7 +16,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, add_cells, decode_cel
 class _Component(NamedTuple):
     nodes: np.ndarray  # (n,)
     factors: np.ndarray
-    column: dict  # node -> its state in each labeling
+    column: dict  # state of each node in each labeling
     labelings: np.ndarray  # (n_labelings, n)
     scores: np.ndarray  # (n_labelings,)
 
@@ -140,7 +140,7 @@ def _get_scope(graph, factor):
 
 def _sum_factor_scores(graph, factors, column, n_labelings):
     """Return the sum of the scores of factors in each labeling."""
-    # column: node -> its state in each labeling
+    # column: state of each node in each labeling
     scores = np.zeros(n_labelings)
     for f in factors:
         scores = scores + graph.dense_table(f)[tuple(column[node] for node in _get_scope(graph, f))]

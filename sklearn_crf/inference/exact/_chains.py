@@ -11,7 +11,7 @@ from sklearn_crf.models import Statistics
 # Probabilities above exp(-600) and odds up to exp(600) are normal floating-point numbers, and so are their products.
 WIDEST_RANGE = 600.0
 
-# If pairs are forbidden, sums must be above this limit, so that their products are above exp(-600).
+# If pairs are forbidden, sums must be above this limit, so that products of two sums are above exp(-600).
 _LEAST_SUM = np.exp(-300.0)
 
 # Number of float64 values in the widest vector of any supported processor.
@@ -25,12 +25,12 @@ class Transitions(NamedTuple):
     factor: np.ndarray  # (K, W): exp of the scores minus the best score, padded with zeros
     transposed: np.ndarray  # (K, W): the factors for the direction from right to left
     best: float
-    widest: float  # largest range of the scores of a node for which no probability underflows
-    least: float  # if pairs are forbidden, sums above this do not underflow; otherwise 0
+    widest: float  # maximum range of the scores of a node for which no probability underflows
+    least: float  # if pairs are forbidden, the limit above which sums do not underflow; otherwise 0
 
     @classmethod
     def of(cls, table):
-        """Convert a table (K, K) float64, or return None if its scores have too wide a range."""
+        """Convert a table (K, K) float64, or return None if the range of its scores is too wide."""
         best, least, least_sum = table.max(), table.min(), 0.0
         if least == -np.inf:
             least, least_sum = np.min(table, where=table > -np.inf, initial=best), _LEAST_SUM
@@ -44,20 +44,20 @@ class Transitions(NamedTuple):
         return cls(table, factor, transposed, best, 0.5 * widest if least_sum else widest, least_sum)
 
     def statistics(self, unary: np.ndarray, ptr: np.ndarray, posterior: np.ndarray) -> tuple | None:
-        """Return the table's statistics and each node's term of log Z, or None if scores have too wide a range."""
+        """Return the table's statistics and each node's term of log Z, or None if the range of scores is too wide."""
         # posterior: (N, K), output, which may be unary itself
         pairs, terms = np.zeros_like(self.factor), np.empty(len(unary))
         predicted = self._pass_over(unary, ptr, posterior, pairs, terms)
         return None if predicted is None else ((pairs * self.factor)[:, : len(self.scores)], terms)
 
     def node_marginals(self, unary, ptr):
-        """Return the marginals of nodes, (N, K), or None if scores have too wide a range."""
+        """Return the marginals of nodes, (N, K), or None if the range of scores is too wide."""
         posterior = np.empty_like(unary)
         predicted = self._pass_over(unary, ptr, posterior, self.factor[:0].copy(), np.empty(0))
         return None if predicted is None else posterior
 
     def _pass_over(self, unary, ptr, posterior, pairs, terms):
-        """Return the most probable states of nodes, (N,) int32, or None if scores have too wide a range."""
+        """Return the most probable states of nodes, (N,) int32, or None if the range of scores is too wide."""
         # posterior, pairs, terms: outputs; pairs and terms have no rows if they are not needed
         predicted = np.empty(len(unary), dtype=np.int32)
         fits = chain_marginals(unary, ptr, self, posterior, pairs, terms, predicted)
@@ -65,7 +65,7 @@ class Transitions(NamedTuple):
 
 
 class RunTransitions(NamedTuple):
-    """Tables of pairwise scores and of durations of runs, if any, in the forms that the kernel reads."""
+    """Tables of pairwise scores, and of durations of runs if there are any, in the forms that the kernel reads."""
 
     pairs: Transitions  # with durations, factors of pairs of equal states are zero
     scores: np.ndarray | None = None  # (K, D), of durations
@@ -78,7 +78,7 @@ class RunTransitions(NamedTuple):
     def of(
         cls, table: np.ndarray, durations: np.ndarray, shortest: int, *, varies: bool = False
     ) -> "RunTransitions | None":
-        """Convert a table (K, K) and scores of durations (K, D), or return None if scores have too wide a range."""
+        """Convert a table (K, K) and scores of durations (K, D), or return None if the range of scores is too wide."""
         # varies: whether some scores of runs depend on nodes
         if not durations.size:
             pairs = Transitions.of(table)
@@ -95,7 +95,7 @@ class RunTransitions(NamedTuple):
         transposed[:, :n_states] = factor[:, :n_states].T
         stay[:n_states] = np.exp(scores.diagonal() - best)
         of_runs[:, :n_states] = np.exp(durations.T - best_run)
-        # If any run may follow any other run, small probabilities do not matter.
+        # If any run may follow any other run, small probabilities have no effect.
         widest, least = np.inf, 0.0
         if varies or shortest > 1 or not allowed.all():
             widest, least = 0.5 * (WIDEST_RANGE - 3 * width), _LEAST_SUM
@@ -111,7 +111,7 @@ class BestTransitions(NamedTuple):
 
     @classmethod
     def of(cls, table):
-        """Convert a table (K, K) in the precision of nodes, or return None if it forbids every pair."""
+        """Convert a table (K, K) with the data type of nodes, or return None if it forbids every pair."""
         best, n_states = table.max(), len(table)
         if not np.isfinite(best):
             return None
@@ -146,13 +146,13 @@ def _shares_a_table(model):
 
 
 def compute_chain_node_marginals(model):
-    """Return the marginals of nodes, or None for other models or too wide ranges of scores."""
+    """Return the marginals of nodes, or None for other models or too wide a range of scores."""
     ptr, transitions = chains_of(model)
     return None if transitions is None else transitions.node_marginals(model.unary, ptr)
 
 
 def compute_chain_marginals(model):
-    """Return exact marginals of chains that share one table, or None for other models or too wide ranges of scores."""
+    """Return exact marginals of chains that share one table, or None for other models or too wide a range of scores."""
     ptr, transitions = chains_of(model)
     if transitions is None:
         return None

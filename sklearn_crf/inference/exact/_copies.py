@@ -16,7 +16,7 @@ from sklearn_crf.models import Statistics, cache_with_layout
 
 
 def _find_copy_tables(model):
-    """Return the graph, edge types and edge tables of one copy if a model consists of copies of a graph, or None."""
+    """Return the graph, edge types and edge tables of one copy if a model consists of copies of a graph, else None."""
     # tables: (E, K, K) float64, finite
     part, is_plain = model.graph.copied_part, model.edge_weight is None and model.n_states is None
     if part is None or not part.n_edges or not is_plain or model.tables.shape[1] != 1:
@@ -50,7 +50,7 @@ class _Forest:
         self.widest = WIDEST_RANGE - (graph.largest_degree + 1) * spread
 
     def marginals(self, unary, with_pairs):
-        """Return marginals of nodes and of child-parent pairs, and log-partition terms; None if sums may underflow."""
+        """Return marginals of nodes and child-parent pairs, and log-partition terms, or None if sums may underflow."""
         n_nodes = self.graph.n_nodes
         posterior = np.empty_like(unary)
         pairs, terms = np.empty((n_nodes * with_pairs, 4)), np.empty(len(unary) * with_pairs)
@@ -70,14 +70,14 @@ class _Forest:
 
 
 def compute_forest_node_marginals(model):
-    """Return node marginals of copies of a forest, or None for other models or too wide ranges of scores."""
+    """Return node marginals of copies of a forest, or None for other models or too wide a range of scores."""
     copied = _find_copy_tables(model) if model.n_columns == 2 else None
     found = None if copied is None else _Forest(copied[0], copied[2]).marginals(model.unary, False)
     return None if found is None else found[0]
 
 
 def compute_forest_marginals(model):
-    """Return marginals of copies of a forest with log Z, or None for other models or too wide ranges of scores."""
+    """Return marginals of copies of a forest with log Z, or None for other models or too wide a range of scores."""
     copied = _find_copy_tables(model) if model.n_columns == 2 else None
     if copied is None:
         return None
@@ -104,14 +104,14 @@ def is_enumerated(graph: Graph, n_states: int, n_cells_of: Callable[[Graph, int]
 
 
 def enumerate_copy_marginals(model, n_cells_of):
-    r"""Return marginals of copies of a small dense graph, or None if elimination is cheaper or sums may underflow.
+    r"""Return marginals of copies of a small dense graph, or None if elimination is faster or sums may underflow.
 
     All copies share the scores S of edges. The nodes are split in two halves, and matrix products sum over the joint
-    states (a, b) of the halves. With w and v the exponentials of the unary scores of each half,
+    states (a, b) of the halves. If w and v are the exponentials of the unary scores of the two halves,
 
     .. math:: Z_r = w_r^\top e^S v_r, \qquad \sum_r P_r(a, b) = e^{S(a, b)} \sum_r \frac{w_r(a) v_r(b)}{Z_r}.
     """
-    # n_cells_of: returns the number of table cells that elimination needs for a graph
+    # n_cells_of: function that returns the number of table cells that elimination needs for a graph
     copied = _find_copy_tables(model)
     if copied is None:
         return None
@@ -146,7 +146,7 @@ def _score_halves(graph, tables, first, second):
 
 
 def _sum_over_halves(unary, scores, of_first, of_second):
-    """Return marginals (copies * N, K) of nodes, log-partition terms, and the sum over copies of joint marginals."""
+    """Return node marginals (copies * N, K), log-partition terms, and the sum over copies of joint marginals."""
     # unary: (copies, N, K)
     (n_copies, n_nodes, n_states), best = unary.shape, float(scores.max())
     factor, middle = np.exp(scores - best), n_nodes // 2
@@ -190,6 +190,6 @@ def _multiply_node_values(shares):
 
 
 def _build_state_indicators(n_nodes, n_states):
-    """Return indicators (K^n, n * K), zeros and ones, of the states of nodes in each of their joint states."""
+    """Return indicators (K^n, n * K), zeros and ones, of the states of nodes in each joint state of the nodes."""
     states = np.indices((n_states,) * n_nodes).reshape(n_nodes, -1).T
     return (states[:, :, None] == np.arange(n_states)).reshape(len(states), -1).astype(np.float64)

@@ -17,13 +17,13 @@ class EdgeMarginals:
     _edge_marginals: Callable[..., np.ndarray]
 
     def edge_marginals(self, model: Any, edges: Any = None, *, init: Any = None, n_threads: int = 1) -> np.ndarray:
-        """Compute the joint marginals of the two ends of edges, consistent with ``marginals`` for nodes.
+        """Compute the joint marginals of the two ends of edges, consistent with the node marginals of ``marginals``.
 
         Parameters
         ----------
         model : PairwiseModel
         edges : array-like of int, optional
-            Indices of the requested edges; all by default, which takes E x K x K numbers.
+            Indices of the requested edges. None requests all edges, which takes E x K x K numbers.
         init : object, optional
             ``state`` of an earlier result.
         n_threads : int, default=1
@@ -37,19 +37,19 @@ class EdgeMarginals:
         ------
         ValueError
             If an edge does not exist, or if :class:`TRWMessagePassing` with ``schedule="convergent"`` has edge
-            probabilities that do not belong to chains.
+            probabilities that do not come from chains.
         """
         self._require("marginals", model)
         if not isinstance(model, PairwiseModel):
             raise TypeError(
-                f"edge_marginals needs a PairwiseModel, got {type(model).__name__}: joint marginals of its factors are "
-                "in log_table of its marginals."
+                f"edge_marginals needs a PairwiseModel, got {type(model).__name__}: use statistics.log_table of its "
+                "marginals, which holds the joint marginals of factors."
             )
         return self._edge_marginals(model, edges, init, n_threads)
 
 
 def choose_edge_numbers(graph, edges):
-    """Return the requested edge indices, all if None, or raise ValueError if an edge does not exist."""
+    """Return the requested edge indices, or all indices for None; raise ValueError if an edge does not exist."""
     # returns: (n,)
     if edges is None:
         return np.arange(graph.n_edges)
@@ -57,7 +57,7 @@ def choose_edge_numbers(graph, edges):
     if edges.size == 0:
         return np.zeros(0, dtype=np.intp)
     if not np.issubdtype(edges.dtype, np.integer) or edges.min() < 0 or edges.max() >= graph.n_edges:
-        raise ValueError(f"edges must be edge indices, 0 to {graph.n_edges - 1}, got {edges!r}.")
+        raise ValueError(f"edges must be edge indices from 0 to {graph.n_edges - 1}, got {edges!r}.")
     return edges.ravel()
 
 
@@ -76,7 +76,5 @@ def compute_edge_beliefs(field, model, messages, edges, run):
     beliefs, _ = compute_beliefs(field, messages, run)
     failed = edge_beliefs(field, messages, beliefs, slots, marginals, field.workspace())
     if failed >= 0:
-        raise ValueError(
-            f"model is infeasible: the scores around edge {edges[failed]} forbid all of its pairs of states."
-        )
+        raise ValueError(f"model is infeasible: the scores around edge {edges[failed]} forbid all pairs of its states.")
     return marginals.astype(model.dtype, copy=False)

@@ -27,7 +27,7 @@ class Structure(NamedTuple):
         return cls(ptr, neighbors, np.log(n_states))
 
     def compute_log_cells(self, order: np.ndarray) -> float:
-        """Return the logarithm of how many joint states all cliques of an elimination order have."""
+        """Return the logarithm of the total number of joint states of the cliques of an elimination order."""
         ptr, separators = junction_trees.separators_of(self.ptr, self.neighbors, order)
         rows = np.repeat(np.arange(len(order)), np.diff(ptr))
         of_separators = np.bincount(rows, self.log_states[separators], len(order))
@@ -50,7 +50,7 @@ class Structure(NamedTuple):
         ones = np.ones(len(self.neighbors), dtype=np.int8)
         joined = sp.csr_matrix((ones, self.neighbors, self.ptr), (n_nodes, n_nodes))
         label = connected_components(joined, directed=False)[1][nodes]
-        # Components are in the order of their first nodes; nodes ascend in each component.
+        # Components are in the order of their first nodes; nodes are in ascending order in each component.
         first = np.unique(label, return_index=True, return_inverse=True)
         rank = np.argsort(np.argsort(first[1]))[first[2]]
         listed = nodes[np.argsort(rank, kind="stable")]
@@ -73,8 +73,8 @@ def find_best_order(structure: Structure, most_cells: float = np.inf, most_steps
     """Return the cheapest of several elimination orders of a connected graph, and its number of table cells.
 
     Candidates are the min-fill order, min-fill orders with ties broken at random (from a fixed seed, so that the result
-    is deterministic), and the order of smallest bandwidth, which is better on some lattices. The order is None if the
-    first candidate has more than ``most_cells`` or takes more than ``most_steps`` to find.
+    is deterministic), and the order of smallest bandwidth, which is better on some lattices. If the first candidate has
+    more than ``most_cells`` cells or takes more than ``most_steps`` steps to find, the order is None.
     """
     most_log_cells = np.log(most_cells)
     if (junction_trees.least_width(structure.ptr, structure.neighbors) + 1) * np.log(2) > most_log_cells:
@@ -103,7 +103,7 @@ def _propose_other_orders(structure):
         yield np.argsort(new_name)[order].astype(np.int32)
 
 
-# Larger sizes are treated as this size, which fits in a float; the second number is its logarithm.
+# Larger sizes are replaced by this size, which fits in a float; the second number is its logarithm.
 _MOST_CELLS, _ENDLESS = 1e300, 600.0
 
 
@@ -114,18 +114,18 @@ class Limits(NamedTuple):
     max_memory: float
 
     def require(self, width, memory, *, at_least=False, because=""):
-        """Raise ValueError if a width or a size exceeds the limits."""
+        """Raise ValueError if a width or a memory size exceeds the limits."""
         if width > self.max_width or memory > self.max_memory:
             least = "at least " if at_least else ""
             raise ValueError(
-                f"model is too wide for JunctionTree: it takes {least}width {width} and {memory:.2g} bytes{because}, "
+                f"model is too wide for JunctionTree: it needs {least}width {width} and {memory:.2g} bytes{because}, "
                 f"but the limits are max_width={self.max_width} and max_memory={self.max_memory:.2g}."
             )
 
 
 def plan_order(problem, order, limits):
     """Return the elimination order of the free nodes, (n_free,) int32, and their graph."""
-    # order: of all nodes; None searches for a good order
+    # order: elimination order of all nodes; None searches for a good order
     sizes = np.diff(problem.free_scopes[0])
     for f in np.flatnonzero(sizes > _tuning.HOPELESS_WIDTH).tolist():
         size = 8 * np.exp2(min(sizes[f], 1000))
@@ -139,18 +139,18 @@ def plan_order(problem, order, limits):
         order = np.asarray(order)
         n_nodes = len(problem.states)
         if order.shape != (n_nodes,) or not np.array_equal(np.sort(order), np.arange(n_nodes)):
-            raise ValueError(f"init must be the state of a former result: a permutation of {n_nodes} nodes.")
+            raise ValueError(f"init must be the state of an earlier result, or a permutation of {n_nodes} nodes.")
         return order[problem.is_free[order]].astype(np.int32), structure
     orders = [found for _, found in iterate_component_orders(structure, np.flatnonzero(problem.is_free))]
     return np.concatenate([np.zeros(0, dtype=np.int32), *orders]), structure
 
 
 def iterate_component_orders(structure, nodes, most_cells=None, most_steps=None):
-    """Yield each connected component's nodes and their best order, or None if this order exceeds the limits."""
+    """Yield the nodes of each connected component, and its best order, or None if the order exceeds the limits."""
     # nodes: the nodes to include, ascending
     # most_cells, most_steps: (N,), limits for the component of each node
     # Nodes are renumbered in each component, so that its order does not depend on other components.
-    # All components of equal structure share an order, such as images of one shape in one graph.
+    # Components of equal structure share an order, for example images of one shape in one graph.
     listed, starts, part = structure.components(nodes)
     known = {}
     for k, (start, stop) in enumerate(pairwise(starts.tolist())):
@@ -200,7 +200,7 @@ class BucketSizes(NamedTuple):
 
     @property
     def work(self) -> np.ndarray:
-        """Number of cells, plus the multiplications in products of tables converted to cells of equal time."""
+        """Number of cells, plus the number of cells that take as long as the multiplications in products of tables."""
         return self.tables + self.messages + self.left * self.own * self.right / _tuning.PRODUCTS_OF_A_CELL
 
 
@@ -210,11 +210,11 @@ class EliminationPlan:
     A bucket eliminates its node from a table over the node and its separator. The table is a sum of factors and of
     messages from earlier buckets. These terms are distributed over two tables so that terms that share nodes of the
     separator are in the same table. Kernels compute the message from the two tables without forming the whole table.
-    The nodes of a message are the nodes of the left table, then the nodes of the right table.
+    The nodes of a message are the nodes of the left table, followed by the nodes of the right table.
     """
 
     # order: elimination order of all nodes; None searches for a good order
-    # keep: which tables stay in memory, as counted by ``limits``
+    # keep: which tables stay in memory, for the memory limit in ``limits``
 
     def __init__(self, problem, order, limits, keep):
         self.structure = problem.structure
@@ -263,7 +263,7 @@ class EliminationPlan:
         self.parts, self.axes = elimination.parts(self.side_ptr, self.side_nodes, self.value_start, self.buckets)
 
     def _find_ends(self, problem, roots):
-        """Find the positions of root messages, fixed factors and marginals, and the first node of their component."""
+        """Find the positions of root messages, fixed factors and marginals, and the first node of each component."""
         component = problem.model.component
         first = np.unique(component, return_index=True)[1]
         self.root_message = self.buckets[roots, 4]
@@ -289,7 +289,7 @@ class EliminationPlan:
         return np.concatenate((model.log_table, model.table_default)).astype(np.float64, copy=False)[self.cells]
 
     def stored(self, model, values):
-        """Sum numbers, given in the layout of :meth:`values`, over all uses of each stored score and default score."""
+        """Sum numbers in the layout of :meth:`values` over all uses of each stored score and default score."""
         if self.cells is None:
             return values, np.zeros(model.n_tables)
         n_cells = model.log_table.size

@@ -30,13 +30,13 @@ def _renew_lock() -> None:
     _lock = Lock()
 
 
-# Renew the lock after a fork: if another thread held it at that moment, the child would wait for it forever.
+# Renew the lock after a fork. If another thread held it at that moment, the child process would wait for it forever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
 
 
 def plan_of(problem, init, limits, keep):
-    """Return an elimination plan: the plan of an earlier result, a cached plan of equal structure, or a new plan."""
+    """Return the elimination plan of an earlier result, a cached plan of equal structure, or a new plan."""
     # init: state of an earlier result, or an elimination order
     if isinstance(init, EliminationPlan):
         if init.structure == problem.structure:
@@ -109,7 +109,7 @@ class Buckets:
         return self.terms()
 
     def terms(self) -> np.ndarray:
-        """Return the root message of each component plus scores of fixed nodes, at the component's first node."""
+        """Return each component's root message plus its fixed nodes' scores, at its first node, (N,)."""
         # returns: (N,) float64
         plan, problem = self.plan, self.problem
         terms = np.zeros(problem.model.n_nodes)
@@ -122,7 +122,7 @@ class Buckets:
         return terms
 
     def marginals(self) -> tuple:
-        """Return marginals of nodes and of stored scores; must follow :meth:`sum_out`, whose tables it overwrites."""
+        """Return marginals of nodes and of stored scores. Call :meth:`sum_out` before, whose tables this overwrites."""
         # returns: unary: (N, K) float64, log_table: (n_cells,) float64, table_default: (T,) float64
         plan, problem = self.plan, self.problem
         nodes = np.empty(plan.n_own)
@@ -145,7 +145,7 @@ class Buckets:
         return unary, *plan.stored(problem.model, values)
 
     def draw(self, n_samples, rng):
-        """Draw labelings from the distribution; must follow :meth:`sum_out`."""
+        """Draw labelings from the distribution. Call :meth:`sum_out` before."""
         # returns: (n_samples, N) int32
         plan = self.plan
         place = np.zeros((len(plan.n_states), n_samples), dtype=np.int64)
@@ -160,7 +160,8 @@ class Buckets:
             else:
                 weights = rows * columns
             cumulated = np.cumsum(weights, axis=0)
-            # By rounding, the last sum may be below one; the draw must still be a state with positive probability.
+            # Because of rounding errors, the last sum may be below one. The draw must still be a state with positive
+            # probability.
             place[plan.nodes[k]] = (rng.uniform(size=n_samples) * cumulated[-1] >= cumulated).sum(axis=0)
         labels = np.empty((n_samples, len(place)), dtype=np.int32)
         for node, states in enumerate(self.problem.states):
@@ -186,21 +187,21 @@ class JunctionTree(EdgeMarginals, Inference):
 
     Time and memory grow with the number of joint states of the largest clique. Nodes with only one allowed state
     (observed nodes) cost nothing: they are removed before the order is chosen. ``state`` of a result is the elimination
-    order with all data that depend on the structure only. This state can be passed as ``init``, as can an order (an
+    order with all data that depend only on the structure. Either this state or an order can be passed as ``init`` (an
     array).
 
     Parameters
     ----------
     max_width : int, default=30
-        Largest width (nodes of a clique minus one) that is accepted.
+        Maximum width (number of nodes of the largest clique, minus one).
     max_memory : float, default=2**31
         Maximum size of the tables in bytes.
 
     Raises
     ------
     ValueError
-        If ``map``, ``marginals`` or ``sample`` gets a model that exceeds the width or the memory; the error states the
-        required values. Also if a model has no allowed labeling.
+        If ``map``, ``marginals`` or ``sample`` gets a model that exceeds the maximum width or memory; the error states
+        the required values. Also if a model has no allowed labeling.
 
     Examples
     --------

@@ -28,12 +28,13 @@ class LinearProgram(Inference):
 
     (Jancsary 2012, Eq. 145 and its dual; for factors of any arity). IncMP, dual decomposition, TRW-S, MPLP and AD3
     approximate this solution. The linear program is suitable as a reference and for small problems. Count tables are
-    not written out in full: their constraints on the number of nodes in a state are the convex hull of the allowed
+    not written out in full. Their constraints on the number of nodes in a state are the convex hull of the allowed
     counts, so that "at most one" takes one inequality.
 
-    The bound is recomputed from the dual variables, so that it is valid whatever the solver's tolerances. If the
-    relaxation is tight, the labels are optimal and the gap is zero up to rounding (``certified``). Otherwise nodes are
-    rounded one by one, the most certain first, and labels are then improved by changing one node at a time.
+    The bound is recomputed from the dual variables, so it is valid whatever the tolerances of the solver. If the
+    relaxation is tight, the labels are optimal and the gap is zero up to rounding errors (``certified``). Otherwise,
+    nodes are rounded one by one, the most certain node first, and labels are then improved by changing one node at a
+    time.
 
     ``fractional`` of the result is the solution :math:`\tau_s` for the nodes.
 
@@ -42,7 +43,7 @@ class LinearProgram(Inference):
     method : {"highs", "highs-ds", "highs-ipm"}, default="highs"
         Method of :func:`scipy.optimize.linprog`.
     max_variables : int, default=2_000_000
-        Maximum number of variables; a model that needs more raises an error.
+        Maximum number of variables. If a model needs more, an error is raised.
 
     Raises
     ------
@@ -77,13 +78,15 @@ class LinearProgram(Inference):
     def _check_model(self, model):
         super()._check_model(model)
         if isinstance(model, PairwiseModel):
-            # Checked in advance, because building the program takes 10 s and 0.7 GB for 200,000 nodes with two states.
+            # The size is checked in advance, because building the program takes 10 s and 0.7 GB for 200,000 nodes with
+            # two states.
             self._check_size(_count_variables(model))
 
     def _check_size(self, n_variables: int) -> None:
         if n_variables > self.max_variables:
             raise ValueError(
-                f"model needs {n_variables} variables for LinearProgram, more than max_variables={self.max_variables}."
+                f"model needs {n_variables} variables for LinearProgram, more than "
+                f"max_variables={self.max_variables}: increase max_variables, or use TRWS, MPLP or AD3."
             )
 
     def _map(self, model, *, init=None, n_threads=1):
@@ -95,7 +98,7 @@ class LinearProgram(Inference):
         return Labeling(labels, score(model, labels), bound=polytope.bound(messages), n_iter=n_iter, fractional=padded)
 
     def _relax(self, graph):
-        """Solve the relaxation; return the solution, dual variables, node marginals and the solver's iterations."""
+        """Solve the relaxation; return the solution, dual variables, node marginals and number of iterations."""
         polytope = LocalPolytope(graph)
         program = _Program(polytope)
         self._check_size(program.n_variables)
@@ -116,7 +119,7 @@ class LinearProgram(Inference):
 
 
 def _count_variables(model):
-    """Return the number of allowed states and pairs of states, over nodes with several allowed states."""
+    """Return the number of allowed states and pairs of states of the nodes with several allowed states."""
     allowed = ~np.isneginf(model.unary)
     n_states = allowed.sum(axis=1)
     total = int(n_states[n_states > 1].sum())
@@ -165,7 +168,7 @@ class _Program:
         matrices = self.equal.arrays("eq", self.n_variables) | self.below.arrays("ub", self.n_variables)
         bounds = np.stack((np.zeros(self.n_variables), upper), axis=1)
         for bits in _tuning.COST_BITS:
-            # Scaling by a power of two changes no digit.
+            # Scaling by a power of two does not change digits.
             scale = 2.0 ** max(np.ceil(np.log2(np.abs(self.cost).max(initial=1.0))) - bits, 0.0)
             result = linprog(self.cost / scale, **matrices, bounds=bounds, method=method)
             if result.status in (0, 2):
@@ -194,7 +197,7 @@ class _Program:
         return piece, rows
 
     def _add_count(self, piece, first):
-        """Add the convex hull of runs of counts: z_r is the probability of run r, mu_ir that it counts node i."""
+        """Add the convex hull of runs of counts: z_r is the probability of run r, mu_ir that run r counts node i."""
         n_nodes, n_runs = len(piece.nodes), len(piece.runs)
         z = first + np.arange(n_runs)
         mu = first + n_runs + np.arange(n_nodes * n_runs).reshape(n_nodes, n_runs)

@@ -23,7 +23,7 @@ class TablePiece:
         return self._total(messages, np.ones(len(self.scores), dtype=bool)).max()
 
     def maximise_given(self, messages, labels, j):
-        """Return the best value for each position of the j-th node, given positions of other nodes (-1 if open)."""
+        """Return the best value for each position of the j-th node, given other nodes' positions (-1 if undecided)."""
         given = labels[self.nodes]
         given[j] = -1
         fits = ((given < 0) | (self.places == given)).all(axis=1)
@@ -51,7 +51,7 @@ class CountPiece:
         return self._maximise_over_counts([message[k] for message, k in zip(messages, self.place, strict=True)], 0)
 
     def maximise_given(self, messages, labels, j):
-        """Return the best value for each position of the j-th node, given positions of other nodes (-1 if open)."""
+        """Return the best value for each position of the j-th node, given other nodes' positions (-1 if undecided)."""
         gains = [message[k] for message, k in zip(messages, self.place, strict=True)]
         given = labels[self.nodes]
         given[j] = -2
@@ -64,7 +64,7 @@ class CountPiece:
         return best
 
     def _maximise_over_counts(self, gains, n_counted):
-        """Return the best value over the number of further counted nodes, which are chosen by largest gain."""
+        """Return the best value over the number of further counted nodes, chosen by largest gain."""
         gained = np.concatenate(([0.0], np.cumsum(np.sort(gains)[::-1])))
         best = -np.inf
         for first, last, score in self.runs:
@@ -163,16 +163,16 @@ class LocalPolytope:
         return float(self.constant + best + pieces)
 
     def reparameterised(self, messages):
-        """Return the scores of the nodes minus the messages, which were moved to factors."""
+        """Return the scores of the nodes minus the messages, which hold the scores that were moved to factors."""
         scores = {node: own.copy() for node, own in self.unary.items()}
         for piece, message in zip(self.pieces, messages, strict=True):
             for node, moved in zip(piece.nodes, message, strict=True):
-                # For forbidden states the message is -inf, and the node's score must remain -inf.
+                # For forbidden states, the message is -inf. The node's score must remain -inf.
                 scores[node] -= np.where(moved > -np.inf, moved, 0.0)
         return scores
 
     def rounded(self, messages, confidence):
-        """Label node by node, the most certain first, by the node's score plus the best value of its factors."""
+        """Label nodes one by one, the most certain first, by the node's score plus the best value of its factors."""
         # confidence: (N,); returns: (N,) int32
         around: dict[int, list] = {node: [] for node in self.free_nodes}
         for piece, message in zip(self.pieces, messages, strict=True):

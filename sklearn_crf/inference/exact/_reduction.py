@@ -36,7 +36,7 @@ class Reduction:
 
     @property
     def state_table(self) -> np.ndarray:
-        """Allowed states, ascending, (N, K) int32; entries beyond a node's number of allowed states are meaningless."""
+        """Allowed states, ascending, (N, K) int32; entries beyond a node's number of allowed states have no meaning."""
         return np.argsort(~self._mask, axis=1, kind="stable").astype(np.int32)
 
     @cached_property

@@ -24,10 +24,10 @@ class SegmentInference(Inference):
         \beta_s(k) = \sum_{e \ge s} \exp\Bigl( \sum_{t = s}^{e} u_t(k) + \sum_{t = s + 1}^{e} \theta_t(k, k)
             + \delta_{s, e, k} \Bigr) \sum_{l \ne k} \exp(\theta_{e + 1}(k, l)) \, \beta_{e + 1}(l)
 
-    :math:`\beta_s(k)` sums over all labelings of the nodes from s on in which a run of label k begins at s, with a
-    maximum in place of the sum for the best labeling. :math:`\delta_{s, e, k}` is the score of the run itself. The runs
-    that are still open are kept by their durations up to D, so a node takes O(K (K + D)) time. Memory is O(K) for each
-    node, plus O(K D). All sums are log-sum-exp.
+    :math:`\beta_s(k)` sums over all labelings of the nodes from s on in which a run of label k begins at s. For the
+    best labeling, a maximum takes the place of the sum. :math:`\delta_{s, e, k}` is the score of the run itself. Runs
+    that are still open are stored by their durations up to D, so a node takes O(K (K + D)) time. Memory is O(K) for
+    each node, plus O(K D). All sums are log-sum-exp.
 
     Source: S. Sarawagi, W. Cohen. Semi-Markov conditional random fields for information extraction. NIPS 2004.
     """
@@ -50,7 +50,7 @@ class SegmentInference(Inference):
         sums = np.zeros((max(len(fields[-1]) - 1, 1), n_sums))
         of_runs = np.empty_like(model.ends), np.zeros_like(model.spans), np.empty_like(model.means)
         self._call(segment_marginals, model, fields, _choose_factors(model), unary, *of_runs, terms, sums, n_threads)
-        # The kernel subtracts the runs that end from the runs that begin, which leaves rounding errors.
+        # The kernel subtracts runs that end from runs that begin, which leaves rounding errors.
         unary[np.isneginf(model.unary)] = 0.0
         tables, durations = np.split(sums[0], [model.tables.size])
         statistics = SegmentStatistics(
@@ -89,7 +89,7 @@ class SegmentInference(Inference):
         return BestLabelings(labels, scores)
 
     def _call(self, kernel: Any, model: SegmentModel, fields: tuple, *arguments: Any) -> None:
-        """Call a kernel; raise the error for a chain whose labelings are all forbidden."""
+        """Call a kernel; raise the error if all labelings of a chain are forbidden."""
         if not model.n_nodes:
             return
         failed = kernel(model.unary, fields, *arguments)
@@ -109,7 +109,7 @@ def _choose_factors(model: SegmentModel) -> RunTransitions | None:
 
 def _gather_kernel_arrays(model: SegmentModel, n_sums: int = 0) -> tuple:
     """Return the arrays of a model that kernels read, and the first chain of each block."""
-    # n_sums: number of sums that each block adds up; they must not take longer than the nodes of the block
+    # n_sums: number of sums that each block adds up; adding them up must not take longer than the nodes of the block
     pairwise, ptr = model.pairwise, model.chain_ptr
     weight = np.zeros((0, 1), model.dtype) if pairwise.edge_weight is None else pairwise.edge_weight
     size = max(_tuning.NODES_OF_A_BLOCK, n_sums // model.n_columns)
@@ -130,11 +130,11 @@ def _gather_kernel_arrays(model: SegmentModel, n_sums: int = 0) -> tuple:
 
 
 class _EndingRuns(NamedTuple):
-    """The m best labelings of all nodes up to a node at which a run ends, for each label of this run."""
+    """The m best labelings of all nodes up to the end of a run, for each label of this run."""
 
     scores: np.ndarray  # (K, m), in descending order
     start: np.ndarray  # (K, m), first node of the last run
-    rank: np.ndarray  # (K, m), rank of the labeling before this run among labelings that a run of the label may follow
+    rank: np.ndarray  # (K, m), rank of the labeling before the last run, among those that this run may follow
 
 
 def _find_best_of_chain(model: SegmentModel, number: int, m: int) -> BestLabelings:
@@ -143,11 +143,11 @@ def _find_best_of_chain(model: SegmentModel, number: int, m: int) -> BestLabelin
     n_classes, n_short = model.n_columns, model.durations.shape[2] - 1
     durations = model.durations[model.duration_type[number]].astype(np.float64)
     ranks = np.tile(np.arange(m), (n_classes, 1))
-    # Open runs: for each number of nodes below D, and one list for all longer runs
+    # Open runs: a list for each number of nodes below D, and one list for all longer runs
     runs = np.full((n_short, n_classes, m), -np.inf)
     of_nodes, sums = model.unary[first:stop].astype(np.float64), np.zeros((stop - first + 1, n_classes))
     if len(model.means):
-        # Sums over runs get the weight of the longest runs here, and the rest of the weight where runs end.
+        # Here, sums over runs get the weight of the longest runs. Where runs end, they get the rest of their weight.
         of_nodes += model.means[first:stop].astype(np.float64) / (n_short + 1)
         sums = np.cumsum(np.pad(model.means[first:stop].astype(np.float64), ((1, 0), (0, 0))), axis=0)
     tail = _EndingRuns(np.full((n_classes, m), -np.inf), np.zeros_like(ranks), ranks)

@@ -65,8 +65,8 @@ class TreeInference(EdgeMarginals, Inference):
         super()._check_model(model)
         if not model.graph.is_forest:
             raise ValueError(
-                f"TreeInference needs a graph without cycles, but edge {_find_closing_edge(model.graph)} closes one; "
-                "LoopyBP supports any graph."
+                f"TreeInference needs a graph without cycles, but edge {_find_closing_edge(model.graph)} closes a "
+                "cycle: use LoopyBP, which supports any graph."
             )
 
     def transitions_of_chains(self, model: Any, rule: str) -> Any:
@@ -97,7 +97,7 @@ class TreeInference(EdgeMarginals, Inference):
         for found in (quick(model) for quick in (_chains.compute_chain_marginals, compute_forest_marginals)):
             if found is not None:
                 return found
-        # If a message is 0, the belief of a node does not determine the product of its other messages.
+        # If a message is 0, the product of a node's other messages cannot be computed from its belief.
         options = {"exact": not _forbids_pairs(model), "bound": "exact", "n_iter": 1}
         run = make_range_runner(n_threads)
         return _call_with_messages(
@@ -139,13 +139,14 @@ def _find_closing_edge(graph):
 
 def _collect(graph, field):
     """Return the messages from the leaves to the roots; all other messages are uninitialised."""
-    # Allocate one block larger than all other arrays of a call: the C library then reuses its memory in the next call.
+    # Allocate one block larger than all other arrays of a call, so that the C library reuses its memory in the next
+    # call.
     # Otherwise, in training with many calls on a few thousand nodes, page faults take as long as everything else.
     n_slots = len(field.neighbor)
     messages = np.empty((n_slots + len(field.unary), field.width), dtype=field.unary.dtype)[:n_slots]
     if graph.largest_degree > READS_ALL_ABOVE:
         _set_neutral(field, messages, graph.forest.parent_slot[graph.degree > READS_ALL_ABOVE])
-    # In reverse order, each node sends to its neighbours of lower rank, which is only its parent.
+    # In reverse order, each node sends to its neighbours of lower rank, of which it has only one, its parent.
     _send(field, messages, graph.forest, -1)
     return messages
 
@@ -158,17 +159,17 @@ def send_exact_messages(graph, field):
 
 
 def _set_neutral(field, messages, slots):
-    """Set messages to the neutral element of their product or sum; negative slots are ignored."""
+    """Set messages to the neutral element of their product or sum, ignoring negative slots."""
     messages[slots[slots >= 0]] = 1.0 if field.semiring == _field.SUM_PROBABILITY else 0.0
 
 
 def _call_with_messages(model, use, both_ways=True):
-    """Call ``use`` with a field, the shift of its unary rows, and its sum-product messages; return the result.
+    """Call ``use`` with a field, the shift of its unary rows and its sum-product messages, and return the result.
 
-    Without ``both_ways``, messages are sent to the roots only, and messages to the leaves are neutral. Messages are
-    probabilities if none can underflow. With forbidden pairs the range of messages is not known in advance, so that
-    probabilities are tried and checked. Otherwise messages are scores. A node is then left without a possible state
-    only if the model has no allowed labeling.
+    Without ``both_ways``, messages are only sent to the roots, and messages to the leaves are neutral. Messages are
+    probabilities if none can underflow. With forbidden pairs, the range of messages is not known in advance, so
+    probabilities are tried and checked. Otherwise, messages are scores. With scores, a node is left without a possible
+    state only if the model has no allowed labeling.
     """
     if _forbids_pairs(model):
         field, unary_shift = _field.make_field(model, maximum=False, unbounded=True)
@@ -197,8 +198,8 @@ def _forbids_pairs(model):
 def _may_have_underflowed(model, field, messages):
     """Return whether a product of messages and factors at a node may have underflowed.
 
-    If every message was large enough to keep the next from underflow, then, by induction along the tree, none
-    underflowed.
+    If every message was so large that the next message could not underflow, then, by induction along the tree, no
+    message underflowed.
     """
     below_best = model.unary - model.unary.max(axis=1, keepdims=True)
     range_unary = -np.min(below_best, where=below_best > -np.inf, initial=0.0)

@@ -62,7 +62,7 @@ def test_edge_marginals_against_enumeration(model):
         np.testing.assert_allclose(pairs, BruteForce().marginals(alone).tables[:, 0], atol=1e-10)
         last = graph.n_edges - 1
         np.testing.assert_array_equal(JunctionTree().edge_marginals(model, [last, 0]), pairs[[last, 0]])
-        with pytest.raises(ValueError, match="edges must be edge indices, 0 to"):
+        with pytest.raises(ValueError, match="edges must be edge indices from 0 to"):
             JunctionTree().edge_marginals(model, [graph.n_edges])
 
 
@@ -197,7 +197,7 @@ def test_a_warm_start_takes_over_the_order():
     again = JunctionTree().marginals(random_model("grid", seed=7), init=first.state)
     assert np.array_equal(again.state, first.state)
     np.testing.assert_allclose(again.log_z, BruteForce().marginals(random_model("grid", seed=7)).log_z)
-    with pytest.raises(ValueError, match="init must be the state of a former result"):
+    with pytest.raises(ValueError, match="init must be the state of an earlier result"):
         JunctionTree().marginals(model, init=np.zeros(9, dtype=int))
 
 

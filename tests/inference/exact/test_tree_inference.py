@@ -169,7 +169,7 @@ def test_ties_are_broken_into_one_labeling():
 
 
 def test_a_cycle_is_named():
-    with pytest.raises(ValueError, match=r"without cycles, but edge \d+ closes one"):
+    with pytest.raises(ValueError, match=r"without cycles, but edge \d+ closes a cycle"):
         TreeInference().marginals(random_model("grid", 2))
     with pytest.raises(ValueError, match="without cycles"):
         TreeInference().sample(random_model("cycle", 2))
@@ -193,7 +193,7 @@ def test_edge_marginals_of_edges_that_are_not_there():
     model = random_model("chain", 2)
     assert TreeInference().edge_marginals(model, []).shape == (0, 2, 2)
     for edges in ([5], [-1], [0.5]):
-        with pytest.raises(ValueError, match="edges must be edge indices, 0 to 4"):
+        with pytest.raises(ValueError, match="edges must be edge indices from 0 to 4"):
             TreeInference().edge_marginals(model, edges)
 
 
