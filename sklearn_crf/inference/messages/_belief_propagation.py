@@ -55,21 +55,22 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, replace_edge_weight
 class MessagePassing(EdgeMarginals, Inference):
     """Base class of the algorithms that update messages until they converge.
 
-    A subclass builds the field of a model, and defines whether its results are upper or lower bounds.
+    A subclass builds the field of a model, and states whether its results are upper or lower bounds.
 
     Parameters
     ----------
     max_iter : int, default=100
-        Maximum number of sweeps; a sweep updates every message once (``"residual"``: as many messages on average).
+        Maximum number of sweeps; a sweep updates every message once (``"residual"``: once on average).
     tol : float, default=1e-4
-        Iterations stop when no message changes by more than this, before damping. For marginals this is the change of a
-        probability or, if larger, a hundredth of the change of its logarithm; for labels, the change of a score.
+        Iterations stop when no message changes by more than this, before damping. For marginals, the change is the
+        change of a probability or, if larger, a hundredth of the change of its logarithm; for labels, it is the change
+        of a score.
     damping : float, default=0.0
         Weight of the old message in each update, in [0, 1).
     schedule : {"auto", "sequential", "blocks", "checkerboard", "residual"}, default="auto"
-        Order of the messages. ``"sequential"``: forwards, then backwards through the nodes, which needs the
-        fewest sweeps on lattices (one, on forests). ``"blocks"``: sequential within each of up to 16 blocks of
-        consecutive nodes, with every second block in parallel. ``"checkerboard"``: all nodes of a colour in parallel.
+        Order of the messages. ``"sequential"``: forwards, then backwards through the nodes, which needs the fewest
+        sweeps on lattices (one on forests). ``"blocks"``: sequential within each of up to 16 blocks of consecutive
+        nodes, with every second block in parallel. ``"checkerboard"``: all nodes of a colour in parallel.
         ``"residual"``: always the node whose input changed most, for hard problems. ``"auto"`` is sequential for up to
         20,000 nodes and on forests. On larger graphs it is blocks, or checkerboard if the numbers of neighbours differ
         so much that fewer than eight blocks would remain. Factor graphs only support the sequential schedule.
@@ -140,12 +141,12 @@ class MessagePassing(EdgeMarginals, Inference):
             converged=converged,
             state=_state(field, messages),
         )
-        # Far from a fixed point the value is meaningless.
+        # Far from a fixed point, the value is meaningless.
         is_bounded = found.bound is not None or (converged and not bounded)
         return found if is_bounded else self._attach_bound(model, field, messages, found, run)
 
     def _node_marginals(self, model, n_threads):
-        # If tables forbid pairs, infeasibility sometimes shows only in the sums over edges.
+        # If tables forbid pairs, infeasibility is sometimes only visible in the sums over edges.
         if self._uses_factor_messages(model) or model.tables.min(initial=0.0) == -np.inf:
             return super()._node_marginals(model, n_threads)
         field, _ = self._make_field(model, maximum=False)
@@ -162,8 +163,8 @@ class MessagePassing(EdgeMarginals, Inference):
         messages, n_iter, converged = self._iterate(graph, field, init, run)
         labels, failed = _decode(graph, self._build_decoding_field(model, field), messages)
         if failed >= 0:
-            # On a forest a dead end proves infeasibility.
-            # On other graphs only a node without beliefs proves infeasibility.
+            # On a forest, a node without a possible state proves infeasibility.
+            # On other graphs, only a node without beliefs proves infeasibility.
             compute_beliefs(field, messages, run)
             if graph.is_forest and converged:
                 raise make_infeasible_error(failed)
@@ -199,7 +200,7 @@ class MessagePassing(EdgeMarginals, Inference):
         n_iter, change, _ = self._run_sweeps(graph, field, messages, run)
         if change <= self.tol:
             if graph.is_forest:
-                # One undamped sweep from any start is exact on a forest.
+                # On a forest, one undamped sweep from any start is exact.
                 SCHEDULES["sequential"](graph, field, messages, 0.0, self.tol, run)()
             return messages, n_iter, True
         warn_unconverged(make_still_changing_warning(self, field.semiring == MAX_SCORE, change))
@@ -228,7 +229,7 @@ class MessagePassing(EdgeMarginals, Inference):
 
 
 def propagate_messages(algorithm, model, init=None, n_threads=1):
-    """Return the messages of belief propagation for marginals, and whether they have converged."""
+    """Return the messages of belief propagation for marginals, and whether these messages have converged."""
     field, _ = algorithm._make_field(model, maximum=False)
     messages, _, converged = algorithm._iterate(model.graph, field, init, make_range_runner(n_threads))
     return _state(field, messages), converged
@@ -240,7 +241,7 @@ def build_sum_field(algorithm: MessagePassing, model: PairwiseModel) -> Field:
 
 
 def _decode(graph, field, messages):
-    """Label nodes along a spanning forest to break ties consistently; also return a node without a state, or -1."""
+    """Label nodes along a spanning forest to break ties consistently; return labels, and a stateless node or -1."""
     order = graph.forest.order
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=np.int32)
@@ -282,7 +283,7 @@ class LoopyBP(MessagePassing):
     Parameters
     ----------
     damping : float, default=0.0
-        Weight of the old message in each update, in [0, 1); on factor graphs, of its scores.
+        Weight of the old message in each update, in [0, 1). On factor graphs, the weight of its scores.
     climb : bool, default=True
         Whether to improve the final labels by changing one node at a time while the score increases.
 
@@ -346,7 +347,7 @@ class TRWMessagePassing(MessagePassing):
 
     The fixed point is unique, and its value is an upper bound whose derivatives are the marginals. Convergence is not
     guaranteed, except with ``schedule="convergent"``. ``log_z`` is an upper bound that is valid for any messages and
-    tight at the fixed point. So is the bound of :meth:`map` on the best score.
+    tight at the fixed point. The same is true of the bound of :meth:`map` on the best score.
 
     Parameters
     ----------
@@ -361,10 +362,10 @@ class TRWMessagePassing(MessagePassing):
         Weight of the old message in each update, in [0, 1). Strong interactions may need damping. Damping applies to
         the logarithm of messages.
     schedule : {"auto", "sequential", "blocks", "checkerboard", "residual", "convergent"}, default="auto"
-        Order of the messages, as in :class:`LoopyBP`. With ``"convergent"`` and without damping the bound decreases
-        with every sweep. For ``edge_probabilities="chains"`` this is the sequential order. For other probabilities it
-        processes one node after the other with the messages of :class:`NormProductBP`, whose ``state`` it returns;
-        these messages are slow on large graphs.
+        Order of the messages, as in :class:`LoopyBP`. With ``"convergent"`` and without damping, the bound decreases
+        with every sweep. For ``edge_probabilities="chains"``, this is the sequential order. For other probabilities, it
+        processes one node after the other with the messages of :class:`NormProductBP`, and returns the ``state`` of
+        that class; these messages are slow on large graphs.
 
     See Also
     --------
@@ -385,15 +386,16 @@ class TRWMessagePassing(MessagePassing):
     root. The bound is the average of this value, with the worse end for each edge. At a fixed point the sums are one.
     For labels, maxima take the place of sums.
 
-    Marginals of connected graphs with more than 4,096 nodes take fewer sweeps by extrapolation. Without damping, after
-    every second sweep the latest four sweeps are combined so that the next sweep would change the combination least if
-    sweeps were linear (Anderson 1965).
+    Extrapolation reduces the number of sweeps for marginals of connected graphs with more than 4,096 nodes. Without
+    damping, after every second sweep, the latest four sweeps are combined. The combination is chosen so that the next
+    sweep would change it least if sweeps were linear (Anderson 1965).
 
-    Suppose that the edge probabilities of each node to later nodes, :math:`\sum_{t > s} \nu_{st} \le 1`, and to earlier
-    nodes sum to at most one. These probabilities then belong to chains with ascending nodes that contain each node once
-    on average. Entropies of the chains bound the joint entropy by Shearer's inequality, although the chains need not
-    span the graph. A sequential sweep makes the marginals of all chains through a node equal at this node, one node
-    after the other. Such a sweep never raises the sum of the log-partitions of chains (Meltzer, Globerson, Weiss 2009).
+    Suppose that, at each node, the probabilities of the edges to later nodes sum to at most one, :math:`\sum_{t > s}
+    \nu_{st} \le 1`, and so do the probabilities of the edges to earlier nodes. These probabilities then belong to
+    chains with ascending nodes that contain each node once on average. Entropies of the chains bound the joint entropy
+    by Shearer's inequality, although the chains need not span the graph. A sequential sweep makes the marginals of all
+    chains through a node equal at this node, one node after the other. Such a sweep never increases the sum of the
+    log-partitions of chains (Meltzer, Globerson, Weiss 2009).
 
     References
     ----------
@@ -436,7 +438,7 @@ class TRWMessagePassing(MessagePassing):
             return (1.0 if model.edge_weight is None else model.edge_weight) / probabilities[:, None]
 
         choice = self.edge_probabilities
-        # Probabilities chosen by name depend on the graph only.
+        # Edge probabilities chosen by name depend only on the graph.
         key = ("over edge probabilities", choice) if isinstance(choice, str) else None
         return make_field(replace_edge_weight(model, key, weights), maximum, probabilities)
 
@@ -449,7 +451,7 @@ class TRWMessagePassing(MessagePassing):
 
     @property
     def joined_nodes(self) -> int:
-        # Probabilities of other choices depend on the graph as a whole.
+        # Edge probabilities of other choices depend on the whole graph.
         choice = self.edge_probabilities
         return super().joined_nodes if isinstance(choice, str) and choice in ("chains", "covering") else 1
 
@@ -478,7 +480,8 @@ class TRWMessagePassing(MessagePassing):
     def _edge_marginals(self, model, edges, init, n_threads):
         if self._uses_factor_messages(model):
             raise ValueError(
-                'edge_marginals with schedule="convergent" needs edge_probabilities="chains"; other schedules do not.'
+                'edge_marginals with schedule="convergent" needs edge_probabilities="chains": use these '
+                "probabilities or another schedule."
             )
         return super()._edge_marginals(model, edges, init, n_threads)
 
@@ -488,14 +491,14 @@ class TRWMessagePassing(MessagePassing):
             raise ValueError(f'damping must be 0 with schedule="convergent", got {self.damping!r}.')
 
     def _attach_bound(self, model, field, messages, found, run):
-        # The value at a fixed point is a bound, but messages are only near a fixed point.
+        # The value at a fixed point is a bound, but these messages are only near a fixed point.
         fresh = send_at_once(model.graph, field, messages, run)
         share = found.unary.astype(np.float64)
         terms = found.log_z_terms + compute_bound_rise(field, share, messages, fresh, self._is_descent(model.graph))
         return found._replace(log_z=float(terms.sum()), log_z_terms=terms, bound="upper")
 
     def _is_descent(self, graph):
-        """Return whether edge probabilities belong to ascending chains, for which no sweep raises the bound."""
+        """Return whether edge probabilities belong to ascending chains, for which no sweep increases the bound."""
         return self.schedule == "convergent" and not graph.is_forest
 
     def _compute_max_bound(self, model, state):

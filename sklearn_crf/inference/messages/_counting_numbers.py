@@ -24,7 +24,8 @@ class CountingNumbers(NamedTuple):
         :math:`c_s` of each node, or one number for all nodes.
     factor : array-like of shape (E,), (F,) or float
         :math:`c_F` of each edge of a :class:`~sklearn_crf.models.PairwiseModel`, or of each factor of a
-        :class:`~sklearn_crf.models.FactorGraph`. The number of a factor of one node is added to the number of the node.
+        :class:`~sklearn_crf.models.FactorGraph`. If a factor has one node, its number is added to the number of the
+        node.
 
     Examples
     --------
@@ -55,8 +56,8 @@ class Split(NamedTuple):
 
 
 def choose_counting_numbers(choice, layered, edge_probabilities):
-    """Return counting numbers of nodes and of factors with several nodes, and the kind of bound that they give."""
-    # returns: node: (N,), in the order of positions of the layered model; factor: (F,); the kind of bound
+    """Return counting numbers of nodes and of factors with several nodes, and the kind of bound that results."""
+    # returns: node: (N,), in the order of positions of the layered model; factor: (F,); kind of the bound
     layers = layered.layers
     degree = np.diff(layers.node_ptr)
     factor = np.ones(layers.n_factors)
@@ -76,7 +77,8 @@ def choose_counting_numbers(choice, layered, edge_probabilities):
         )
     node, factor = _check_numbers(layered, *choice)
     covered = node + _sum_at_nodes(layers, np.repeat(factor, layers.arity))
-    # Shearer's inequality: entropies of sets that cover every node at least once sum to at least the joint entropy.
+    # Shearer's inequality: if sets cover every node at least once, the sum of their entropies is at least the joint
+    # entropy.
     is_bound = np.all(node >= 0) and np.all(covered >= 1 - 1e-9)
     return node, factor, "upper" if is_bound else None
 
@@ -106,12 +108,12 @@ def _check_numbers(layered, node, factor):
     if np.any(factor <= 0):
         f = int(np.argmin(factor))
         number = layered.factors[f] - model.n_factors + n_factors
-        raise ValueError(f"counting_numbers.factor must be positive, factor {number} has {factor[f]:g}.")
+        raise ValueError(f"counting_numbers.factor must be positive, but factor {number} has {factor[f]:g}.")
     return node[layered.order], factor
 
 
 def _compute_tree_probabilities(layered, edge_probabilities):
-    """Return the probability of each factor to be in a spanning tree of the graph whose edges are the factors."""
+    """Return each factor's probability to be in a spanning tree of the graph whose edges are the factors."""
     model, layers = layered.model, layered.layers
     if layers.arity.max(initial=0) <= 2:
         edges = model.scope[model.scope_ptr[layered.factors][:, None] + np.arange(2)]
@@ -121,9 +123,9 @@ def _compute_tree_probabilities(layered, edge_probabilities):
     rules = {"auto": "uniform", "uniform": "uniform", "covering": "minimal"}
     if not isinstance(edge_probabilities, str) or edge_probabilities not in rules:
         raise ValueError(
-            'edge_probabilities must be "auto", "uniform" or "covering" for factors of more than two nodes, or several '
-            f"factors on one pair of nodes, got {edge_probabilities!r}. pairwise_model_of adds up factors of the same "
-            "pair."
+            'edge_probabilities must be "auto", "uniform" or "covering" if a factor has more than two nodes or '
+            f"several factors join one pair of nodes, got {edge_probabilities!r}: to add up factors of the same "
+            "pair, use pairwise_model_of."
         )
     return choose_factor_forests(model, layered.factors, rules[edge_probabilities]).mean(axis=0)
 
@@ -134,8 +136,8 @@ def split_counting_numbers(layered, node, factor):
     .. math::
         c_F = c_{FF} + \sum_{s \in F} c_{sF}, \qquad c_s = c_{ss} - \sum_{F \ni s} c_{sF}
 
-    with non-negative terms. The smallest :math:`c_{FF}` is made as large as possible, because it limits the step of
-    messages.
+    with non-negative terms. The smallest :math:`c_{FF}` is made as large as possible, because it limits the step size
+    of messages.
     """
     # node: (N,); factor: (F,)
     layers = layered.layers
@@ -157,9 +159,9 @@ def split_counting_numbers(layered, node, factor):
 
 @keep_by_arguments
 def _solve_split(slot_node: np.ndarray, slot_factor: np.ndarray, node: np.ndarray, factor: np.ndarray) -> tuple:
-    """Solve the linear program of a split; return its status and message, terms of slots, and prices of nodes.
+    """Solve the linear program of a split; return its status and message, the terms of slots, and the prices of nodes.
 
-    The fourth value is the smallest term of a factor.
+    The fourth value of the solution is the smallest term of a factor.
     """
     n_slots = len(slot_node)
     slots = np.arange(n_slots)
@@ -187,6 +189,6 @@ def _make_not_convex_error(layered, node, factor, place):
     around = factor[layers.slot_factor[slots]].sum()
     return ValueError(
         f"counting_numbers are not convex: node {layered.order[place]} has {node[place]:.4g}, and its factors, which "
-        f"have {around:.4g} in total, cannot compensate for this number and the numbers of their other nodes (Jancsary "
-        "2012, Eq. 124)."
+        f"have {around:.4g} in total, cannot compensate for this number and the numbers of their other nodes "
+        "(Jancsary 2012, Eq. 124)."
     )

@@ -1,4 +1,4 @@
-"""Probabilities of edges to be in a spanning tree, by name, from trees, or as given."""
+"""Probabilities of edges to be in a spanning tree: by name, from trees, or from an array."""
 
 from functools import partial
 
@@ -31,12 +31,12 @@ def choose_edge_probabilities(graph, choice):
                 'edge_probabilities must be "auto", "uniform", "chains", "covering", "snakes" or an array, got '
                 f"{choice!r}."
             )
-        # Cache the result: training runs inference on a graph hundreds of times.
+        # Cache the result, because training runs inference on a graph hundreds of times.
         # A factorisation takes longer than a sweep of messages.
         return graph.keep(("edge probabilities", choice), partial(_EDGE_PROBABILITIES[choice], graph))
     if isinstance(choice, SpanningTrees):
         if not np.array_equal(choice.graph.edges, graph.edges):
-            raise ValueError("edge_probabilities must come from spanning trees of the model's graph.")
+            raise ValueError("edge_probabilities must be spanning trees of the model's graph.")
         probabilities = choice.edge_probabilities
     else:
         probabilities = np.asarray(choice, dtype=np.float64)

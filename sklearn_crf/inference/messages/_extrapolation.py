@@ -7,13 +7,13 @@ from sklearn_crf.inference._field import MAX_SCORE, SUM_PROBABILITY, Field
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.kernels.messages.sweeps import SweepExtrapolation, extrapolate
 
-# Representations of messages in which sweeps are nearly linear, as numbered in the kernel.
+# Representations of messages in which sweeps are nearly linear, with their numbers in the kernel.
 _LOG_ODDS, _PROBABILITIES, _SCORES = range(3)
 
 
 def choose_extrapolation(graph: Graph, field: Field, values: np.ndarray, as_odds: bool) -> SweepExtrapolation | None:
     """Return an extrapolation of sweeps, or None if it gains little or the fixed point may not be unique."""
-    # values: as written by sweeps: log-odds if as_odds, otherwise probabilities or scores
+    # values: messages as written by sweeps: log-odds if as_odds, otherwise probabilities or scores
     n_messages, n_columns = len(field.neighbor), field.tables.shape[3]
     size = n_messages if as_odds else n_messages * n_columns
     if not is_large(graph) or field.semiring == MAX_SCORE:
@@ -32,6 +32,6 @@ def is_large(graph: Graph) -> bool:
 
 
 def plan_sweeps() -> tuple[int, int, int, float, float]:
-    """Return how many sweeps are combined and when, in the form that the kernel expects."""
+    """Return the number of sweeps to combine and the sweeps after which to extrapolate, as the kernel expects."""
     every = _tuning.SWEEPS_COMBINED, _tuning.FIRST_SWEEPS, _tuning.SWEEPS_BETWEEN
     return *every, _tuning.RIDGE, _tuning.LARGEST_GROWTH

@@ -22,15 +22,15 @@ from sklearn_crf.models import (
 # Kind of table in the kernels: a sparse table whose sums are sums of probabilities.
 _SPARSE_SUMS = 3
 
-# Smallest weight of the leaves of a table whose largest weight is 1; far above the smallest floating-point number.
+# Minimum weight of the leaves of a table whose largest weight is 1; far above the smallest floating-point number.
 _LEAST_WEIGHT = 1e-100
 
 
 class FactorLayers(NamedTuple):
-    """Arrays for the kernels of factor messages. Only factors with at least two nodes are in the arrays."""
+    """Arrays for the kernels of factor messages, which only contain factors with at least two nodes."""
 
     maximum: bool
-    n_columns: int  # K, at least 2, because count tables need a column for each of two symbols
+    n_columns: int  # K, but at least 2, because count tables need a column for each of two symbols
     n_states: np.ndarray  # (N,) int32
     node_ptr: np.ndarray  # (N + 1,) int64
     node_slots: np.ndarray  # (n_slots,) int32
@@ -60,19 +60,19 @@ class FactorLayers(NamedTuple):
         return np.diff(self.slot_ptr)
 
     def scale_for_sums(self, scale):
-        """Return layers whose scores are multiplied by factors' scales, and exponentiated if a table has one scale."""
+        """Return layers with scores multiplied by factors' scales, and exponentiated if a table has one scale."""
         least, most = np.full((2, len(self.kind)), [[np.inf], [-np.inf]])
         np.minimum.at(least, self.table, scale)
         np.maximum.at(most, self.table, scale)
         length = np.diff(self.leaf_ptr)
         with np.errstate(invalid="ignore"):
             scores = self.leaf * np.repeat(np.where(least == most, least, np.nan), length)
-            # reduceat is safe, because every table has a leaf.
+            # Using reduceat is safe, because every table has a leaf.
             shift = np.maximum.reduceat(scores, self.leaf_ptr[:-1]) if len(length) else np.zeros(0)
             weight = np.exp(scores - np.repeat(shift, length))
         shift[np.isneginf(shift)] = np.nan
         least = np.minimum.reduceat(weight, self.leaf_ptr[:-1]) if len(self.kind) else np.zeros(0)
-        # False for NaN, which marks tables whose factors differ in scale.
+        # The comparison is False for NaN, which marks tables whose factors differ in scale.
         kind = np.where((self.kind == SPARSE) & (least > _LEAST_WEIGHT), _SPARSE_SUMS, self.kind).astype(np.int8)
         return self._replace(maximum=False, scale=scale, kind=kind, leaf_weight=weight, leaf_shift=shift)
 
@@ -80,13 +80,13 @@ class FactorLayers(NamedTuple):
 class LayeredModel:
     """A factor graph in layers, with its nodes in an order that suits messages.
 
-    The order is the original order, component by component. On forests it leads from the roots to the leaves; then two
-    sweeps are exact, and labels can be determined one by one.
+    The order of nodes is the original order, component by component. On forests, it leads from the roots to the leaves.
+    Then two sweeps are exact, and labels can be determined one by one.
     """
 
-    # layers: with maximum False and scales of one; order: (N,), node of the model at each position
-    # constant: sum of the scores of factors without nodes; graph: of a pairwise model
-    # components: (n_components, 2) int32, first position of each component, and the position after its last one
+    # layers: layers with maximum False and scales of one; order: (N,), node of the model at each position
+    # constant: sum of the scores of factors without nodes; graph: graph of a pairwise model
+    # components: (n_components, 2) int32, first position of each component, and the position after its last position
     # factors: (F,), indices of the factors with at least two nodes, in the order of ``layers``: by arity
     # node_scores: (N, K) float64, scores of single-node factors by position, -inf beyond a node's number of states
 
@@ -115,7 +115,7 @@ class LayeredModel:
         self.node_scores = self._small.node_scores(model, self.layers.n_columns)[self.order]
 
     def rescored(self, model, node_scores):
-        """Return a copy for a model that only differs in its scores; ``node_scores`` replace all scores of nodes."""
+        """Return a copy for a model that differs only in its scores; ``node_scores`` replace all scores of nodes."""
         # node_scores: (N, K), -inf beyond the states of a node
         other = copy.copy(self)
         other.source = other.model = model
@@ -131,7 +131,7 @@ class LayeredModel:
         return np.ascontiguousarray(result[:, : self.model.n_columns]) if values.ndim == 2 else result
 
     def terms(self, values: np.ndarray) -> np.ndarray:
-        """Return the term of each node in ``log_z``, given terms by position; constants are added to the first node."""
+        """Convert terms by position to the term of each node in ``log_z``; constants are added to the first node."""
         terms = self.reorder_by_node(values)
         terms[:1] += self.constant
         return terms
@@ -180,7 +180,7 @@ def _concatenate_ranges(starts, lengths):
 
 
 class _Tables:
-    """Collection of tables in layers, in which each pair of a table and an order of its nodes appears once."""
+    """Collection of tables in layers, which contains each combination of a table and an order of its nodes once."""
 
     def __init__(self, model):
         self.model = model
@@ -213,7 +213,7 @@ class _Tables:
 
 
 def _build_prefix_tree(states):
-    """Build a prefix tree of sorted joint states, layer by layer, with an extra position for unlisted prefixes."""
+    """Build a prefix tree of sorted joint states, layer by layer, with an additional position for unlisted prefixes."""
     # returns sizes: for each node, the number of positions (prefixes) in the layer before it
     # returns children: for each node, start and end of each position's children, state and parent of each child
     n_listed, arity = states.shape
@@ -301,7 +301,7 @@ def _read_leaves(model, leaf_cell):
 
 
 def _count_positions(model, tables, ids, number, shape):
-    """Count the positions before each node of factors of one arity, including an extra position for sparse tables."""
+    """Return the number of positions before each node of factors of one arity, with one more for sparse tables."""
     n_before = np.ones(shape.shape, dtype=np.int64)
     kind = model.table_kind[ids]
     dense, count = kind == DENSE, kind == COUNT

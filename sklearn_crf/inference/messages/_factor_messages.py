@@ -38,7 +38,7 @@ def build_initial_messages(shape, cross_size, init):
         return np.zeros(shape), np.zeros(cross_size)
     if not isinstance(init, FactorMessages):
         raise ValueError(
-            f"init must be the state of a former result of message passing on factors, got {type(init).__name__}."
+            f"init must be the state of an earlier result of message passing on factors, got {type(init).__name__}."
         )
     if init.values.shape != shape or init.cross.shape != (cross_size,):
         raise ValueError(
@@ -51,7 +51,7 @@ def build_initial_messages(shape, cross_size, init):
 
 
 class Reader:
-    """Positions of the paths through all factors, and labels that are determined from them."""
+    """Positions of the paths through all factors, and the labels that these positions determine."""
 
     # unit: temperature, or 1 for max-product; own: (F,), c_FF; conditional: (n_slots,), c_sF; node: (N,) or None, c_ss
     # layers: for sum-product or max-product, with scales for the sums of ``own`` and ``conditional``
@@ -76,7 +76,7 @@ class Reader:
         read_factors(self.layers, self.numbers, messages, cross, beliefs, self.left, self.right, self.work)
 
     def labels(self, beliefs: np.ndarray) -> tuple:
-        """Determine labels node by node; return the labels, and the model's index of a node at a dead end, or -1."""
+        """Label node by node; return labels, and the model's index of a node where no state remains, or -1."""
         layered = self.layered
         labels = np.zeros(len(layered.order), dtype=np.int32)
         failed = decode_factors(self.layers, layered.node_scores, beliefs, self.left, self.right, labels, self.work)
@@ -86,8 +86,8 @@ class Reader:
 class MessageRun:
     """Current messages, with the sweeps that update them."""
 
-    # split: parts of the counting numbers. Parts of nodes may be negative, but convergence is then not guaranteed.
-    # tol: a component rests once no message changes by more than tol in an iteration.
+    # split: parts of the counting numbers. If parts of nodes are negative, convergence is not guaranteed.
+    # tol: a component is skipped once no message in it changes by more than tol in an iteration.
     # The number of iterations and the final messages of a component thus do not depend on other components.
 
     def __init__(self, layered, split, temperature, init, damping=0.0, tol=-1.0):
@@ -141,7 +141,7 @@ class MessageRun:
 
     @property
     def state(self):
-        """State for a warm start of another run."""
+        """State for the warm start of another run."""
         return FactorMessages(self.messages, self.cross[:-1])
 
     def labels(self) -> np.ndarray:
@@ -149,12 +149,12 @@ class MessageRun:
         return self.decode_labels()[0]
 
     def decode_labels(self) -> tuple:
-        """Return labels, and a node that earlier labels leave without a state, or -1."""
+        """Return labels, and a node for which earlier labels leave no state, or -1."""
         self.reader.read(self.messages, self.cross, self.beliefs)
         return self.reader.labels(self.beliefs)
 
     def marginals(self, **fields):
-        """Return the marginals in the model's own type."""
+        """Return marginals of the type that belongs to the model."""
         layered, reader = self.layered, self.reader
         leaves = np.zeros(len(self.layers.leaf))
         failed = leaf_statistics(
@@ -175,7 +175,7 @@ class MessageRun:
 
 
 def marginals_of(layered, beliefs, leaves, values, **fields):
-    """Return the marginals in the model's own type, given values of positions and leaves."""
+    """Return marginals of the type that belongs to the model, given values of positions and leaves."""
     # leaves: (n_leaves,); values: (N,), terms of positions in ``log_z``; **fields: further fields of the result
     # beliefs: (N, K), probabilities of the states by position
     unary = layered.reorder_by_node(beliefs)
@@ -217,7 +217,7 @@ def _split_bethe_entropy(layered: LayeredModel) -> Split:
 
 
 def _propagate(algorithm, layered, temperature, init):
-    """Send messages with Bethe counting numbers; return messages, iterations, and whether messages converged."""
+    """Send messages with Bethe counting numbers; return messages, number of iterations, and convergence."""
     if layered.is_forest:
         return run_over_forest(layered, temperature, init), 2, True
     run = MessageRun(layered, _split_bethe_entropy(layered), temperature, init, algorithm.damping, algorithm.tol)
@@ -234,9 +234,9 @@ def make_still_changing_warning(algorithm, maximum, change):
     """Return the warning for messages that have not converged."""
     stopped = f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} sweeps"
     if np.isinf(change):
-        return f"{stopped}, in the last of which messages still ruled out states: raise max_iter."
+        return f"{stopped}, and in the last sweep messages still excluded states: increase max_iter."
     what = "scores" if maximum else "probabilities"
     return (
-        f"{stopped} with {what} of messages still changing by {change:.2g}, more than tol={algorithm.tol:g}: raise "
-        "max_iter, or damping if they oscillate."
+        f"{stopped} while {what} of messages were still changing by {change:.2g}, more than tol={algorithm.tol:g}: "
+        "increase max_iter, or damping if they oscillate."
     )

@@ -29,7 +29,7 @@ class SweepArguments(NamedTuple):
     n_sweeps: int
     nodes: np.ndarray  # (N,) int32, nodes by component, in the order in which sweeps visit them
     rank: np.ndarray  # (N,) int32, position of each node in `nodes`
-    ranges: np.ndarray  # (n_components, 2) int64, first position of each component in `nodes`, and one past its last
+    ranges: np.ndarray  # (n_components, 2) int32, first position of each component in `nodes`, and position after it
     blocks: np.ndarray  # (n_blocks + 1,) int64, first component of each block
     labels: np.ndarray  # (N,) int32, or empty
     weight: np.ndarray  # (N,) float64, or empty

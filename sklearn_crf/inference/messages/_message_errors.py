@@ -13,7 +13,7 @@ from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessa
 from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 from sklearn_crf.models import PairwiseModel, clamped
 
-# For larger numbers, exponentials are replaced by an upper bound.
+# For larger numbers, an upper bound replaces the exponential.
 _LARGE = 30.0
 
 
@@ -25,7 +25,7 @@ class WindowLabels(NamedTuple):
 
 
 def can_bound_messages(inference: Inference) -> bool:
-    """Return whether message errors can be bounded, which needs edge probabilities that depend on near edges only."""
+    """Return whether message errors can be bounded: edge probabilities must depend only on near edges."""
     is_local = isinstance(inference, TRWMessagePassing) and inference.edge_probabilities == "chains"
     return (isinstance(inference, LoopyBP) or is_local) and getattr(inference, "schedule", "") != "convergent"
 
@@ -113,17 +113,17 @@ class BeliefErrors(NamedTuple):
 def bound_belief_errors(model, messages, outside, probabilities, *, maximum):
     r"""Bound how much unknown messages to some nodes can change the beliefs.
 
-    The error of a message is the range of the error of its logarithm, which constants do not affect. Let
-    :math:`p_b(a)` be the share of state a in the message for state b, and :math:`t_{st}` the largest total variation
-    distance between two of these distributions. Then
+    The error of a message is the range of the error of its logarithm, which is not affected by constants. Let
+    :math:`p_b(a)` be the share of state a in the message for state b, and let :math:`t_{st}` be the maximum total
+    variation distance between two of these distributions. Then
 
     .. math::
         \delta_{s \to t} \le \nu_{st} \log\bigl(1 + t_{st} (e^{\delta} - 1)\bigr), \qquad
         \delta = \sum_{q \ne t} \delta_{q \to s} + (1 / \nu_{st} - 1) \, \delta_{t \to s}
 
-    for sums. For maxima the bound is :math:`\nu_{st} \max(0, \delta - g_{st})`, if one state is the best for all b, by
-    at least :math:`g_{st}`. No error exceeds the limit that the tables set for any message. Starting from this limit,
-    the bounds decrease.
+    for sums. For maxima, the bound is :math:`\nu_{st} \max(0, \delta - g_{st})` if one state is best for all b, by at
+    least :math:`g_{st}`. No error exceeds the limit that the tables imply for any message. The bounds start from this
+    limit and then decrease.
 
     A. Ihler, J. Fisher, A. Willsky. Loopy belief propagation: convergence and effects of message errors. JMLR 6, 2005,
     with the share of the actual messages in place of the dynamic range of tables.
@@ -155,10 +155,10 @@ def bound_belief_errors(model, messages, outside, probabilities, *, maximum):
 class _Limits(NamedTuple):
     """Limits on the errors of messages, by slot."""
 
-    share: np.ndarray  # for sum-product: largest total variation distance between distributions of the sender
-    gap: np.ndarray  # for max-product: lead of the state that is the best for all states of the receiver
-    most: np.ndarray  # largest error that the tables allow
-    missing: np.ndarray  # range of the message's deviation from a fixed point of the window
+    share: np.ndarray  # for sum-product: maximum total variation distance between distributions of the sender
+    gap: np.ndarray  # for max-product: difference by which one state is best for all states of the receiver
+    most: np.ndarray  # maximum error that the tables allow
+    missing: np.ndarray  # range of the difference between the message and a fixed point of the window
 
 
 def _bound_sent_errors(received, limits, maximum):
@@ -178,7 +178,7 @@ def _limits(model, messages, beliefs, nu, maximum):
         numbers = np.arange(model.graph.n_edges)[edges]
         for side in (0, 1):
             slot = slot_of_half_edge[2 * numbers + side]
-            # From state a of the sender to state b of the receiver: (n, b, a).
+            # From state a of the sender to state b of the receiver, in the order (n, b, a).
             scores = tables if side == 0 else tables.transpose(0, 2, 1)
             scores = scores.astype(np.float64) / nu[slot][:, None, None]
             back = messages[incidence.reverse[slot]] / nu[slot][:, None]

@@ -14,7 +14,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel
 
 @options(kw_only=False)
 class MPLP(Inference):
-    r"""Max-product linear programming: labels and an upper bound on the best score that never rises.
+    r"""Max-product linear programming: labels and an upper bound on the best score that never increases.
 
     .. math::
         \max_y \mathrm{score}(y) \le \min_\delta \;
@@ -28,9 +28,9 @@ class MPLP(Inference):
         \delta_{Fs}(a) = \frac{1}{n_F} \max_{y_F: y_s = a} \Big( \theta_F(y_F) + \sum_{t \in F} c_t(y_t) \Big) - c_s(a),
         \qquad c_s = \theta_s + \sum_{G \ni s, G \ne F} \delta_{Gs}.
 
-    After each iteration nodes are labelled one by one, each given the labels of earlier nodes; the best labels are
-    kept. If their score meets the bound, they are optimal (``certified``). On pairwise models with two states the bound
-    converges to the bound of :class:`LinearProgram`; on other models it can stop above it.
+    After each iteration, nodes are labelled one by one, each given the labels of earlier nodes; the best labels are
+    kept. If their score equals the bound, they are optimal (``certified``). On pairwise models with two states, the
+    bound converges to the bound of :class:`LinearProgram`; on other models it may stop above it.
 
     Parameters
     ----------

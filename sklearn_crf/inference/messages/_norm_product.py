@@ -25,9 +25,10 @@ class NormProductBP(Inference):
     .. math::
         c_F = c_{FF} + \sum_{s \in F} c_{sF}, \qquad c_s = c_{ss} - \sum_{F \ni s} c_{sF}
 
-    with no negative term; other numbers raise an error that names a node. The dual is minimised over the messages of
-    one node after the other, forwards and backwards through the nodes. The dual never rises, and ``log_z`` is its
-    value: after any number of iterations at least the maximum above. ``log_z`` is an upper bound on the log-partition
+    with no negative term; for other numbers, an error is raised that names a node. The dual is minimised over the
+    messages of one node after the other, forwards and backwards through the nodes. The dual never increases. ``log_z``
+    is its value, which is at least the maximum above after any number of iterations. ``log_z`` is an upper bound on the
+    log-partition
     (``bound="upper"``) if :math:`T \ge 1` and the entropy is trivial or tree-reweighted, or the counting numbers are
     non-negative and cover every node, :math:`c_s + \sum_{F \ni s} c_F \ge 1`.
 
@@ -40,28 +41,28 @@ class NormProductBP(Inference):
     counting_numbers : {"trw", "trivial", "factors", "bethe"} or CountingNumbers, default="trw"
         ``"trw"``: tree-reweighted, for factors of any arity. The number of a factor is its share in a distribution over
         sets of factors without cycles, which for edges are spanning forests. The entropy is at most the entropy of the
-        uniform distribution over labelings, so that the bound exceeds the bound of the linear relaxation by at most its
-        value. ``"trivial"``: one for every factor with at least two nodes (edges of a pairwise model), and one for
-        nodes without such factors. This entropy counts a node once for each of its factors. Messages converge faster,
-        but the bound can be far above the log-partition. ``"factors"``: additionally one for every node, the trivial
-        entropy of a graph with a factor at each node (Jancsary 2012, Eq. 127 and 158); its bound is even looser.
-        ``"bethe"``: convex on forests only, where it is exact.
+        uniform distribution over labelings. The bound therefore exceeds the bound of the linear relaxation by at most
+        the entropy of this distribution. ``"trivial"``: one for every factor with at least two nodes (edges of a
+        pairwise model), and one for nodes without such factors. This entropy counts a node once for each of its
+        factors. Messages converge faster, but the bound can be far above the log-partition. ``"factors"``: additionally
+        one for every node, the trivial entropy of a graph with a factor at each node (Jancsary 2012, Eq. 127 and 158);
+        its bound is even looser. ``"bethe"``: convex on forests only, where it is exact.
     edge_probabilities : {"auto", "uniform", "covering"} or array-like of shape (E,), default="auto"
         Edge probabilities of ``"trw"``, as in :class:`TRWMessagePassing`. If a factor has more than two nodes, they are
-        the fractions of sets of factors without cycles: of few sets ("covering") or of many.
+        the fractions of sets of factors without cycles that contain the factor: of few sets ("covering") or of many.
     temperature : float, default=1.0
         T of :meth:`marginals`, positive. Marginals are computed for the scores divided by T, and ``log_z`` is T times
         the value for these scores.
     map_temperature : float, default=0.0
-        T of :meth:`map`. If it is positive, the bound is smooth, and messages do not get stuck where maxima would. The
-        bound then ends at most T times the largest entropy above the bound of the relaxation.
+        T of :meth:`map`. If it is positive, the bound is smooth, and messages do not get stuck where messages with
+        maxima would. At the end, the bound is at most T times the largest entropy above the bound of the relaxation.
     max_iter : int, default=500
-        Maximum number of iterations, each with a forward and a backward sweep. Marginals of ``"trw"`` and ``"bethe"``
-        on forests take two.
+        Maximum number of iterations, each with a forward and a backward sweep. On forests, marginals of ``"trw"`` and
+        ``"bethe"`` take two.
     tol : float, default=1e-6
-        Tolerance. For marginals iterations stop when no message changes by more than this, in probabilities or a
-        hundredth of log-probabilities. For labels they stop when the bound decreases by less in ten iterations,
-        relative to its size (at least one).
+        Tolerance. For marginals, iterations stop when no message changes by more than this, in probabilities or a
+        hundredth of log-probabilities. For labels, they stop when the bound decreases by less than this in ten
+        iterations, relative to its size (at least one).
 
     See Also
     --------
@@ -73,9 +74,9 @@ class NormProductBP(Inference):
     Messages are stored as scores in double precision, whatever the model's precision. On pairwise models with edge
     weights the tables of all edges are written out.
 
-    If some :math:`c_s` is negative, the terms are found by a linear program that makes the smallest :math:`c_{FF}`
-    as large as possible. The terms of a tree-reweighted entropy sum to the number of components. On large graphs they
-    are therefore small, and convergence is slow.
+    If some :math:`c_s` is negative, the terms are found by a linear program that makes the smallest :math:`c_{FF}` as
+    large as possible. The terms of a tree-reweighted entropy sum to the number of components. On large graphs, the
+    terms are therefore small, and convergence is slow.
 
     References
     ----------
@@ -133,5 +134,5 @@ class NormProductBP(Inference):
 
 
 def start_messages(layered, node, factor, temperature, init, tol=-1.0):
-    """Start a message run for counting numbers of nodes and factors; components that converge to ``tol`` rest."""
+    """Start a message run for counting numbers of nodes and factors; components converged to ``tol`` are skipped."""
     return MessageRun(layered, split_counting_numbers(layered, node, factor), temperature, init, tol=tol)

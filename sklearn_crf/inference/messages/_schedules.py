@@ -13,8 +13,8 @@ from sklearn_crf.kernels.messages.edge_messages import send_by_residual
 def sequential(graph, field, messages, damping, tol, run):
     """Return a sweep in which nodes send to later nodes in a forward pass, then to earlier nodes in a backward pass.
 
-    A component with cycles rests once its messages have converged, so that the number of its sweeps and its final
-    messages do not depend on other components.
+    Once the messages of a component with cycles have converged, the component is skipped. The number of its sweeps and
+    its final messages therefore do not depend on other components.
     """
     if graph.is_forest or graph.n_components == 1:
         renew = _make_renewal(field, messages, _order_nodes(graph), damping)
@@ -23,7 +23,7 @@ def sequential(graph, field, messages, damping, tol, run):
 
 
 class ComponentSweeps:
-    """Sweeps over all components together, in which each component rests once its messages have converged."""
+    """Sweeps over all components together, in which each component is skipped once its messages have converged."""
 
     def __init__(self, graph, field, messages, damping, tol, run):
         self._order, rank, self._moving = get_sorted_components(graph)
@@ -89,7 +89,7 @@ def _make_renewal(field, messages, order, damping, rank=None):
 
 
 def checkerboard(graph, field, messages, damping, tol, run):
-    """Return a sweep in which all nodes of a colour send in parallel, as they do not read each other's messages."""
+    """Return a sweep in which all nodes of a colour send in parallel; they do not read each other's messages."""
     nodes, ptr = graph.colouring
     classes = [nodes[start:stop] for start, stop in pairwise(ptr)]
     unranked = np.zeros(0, dtype=np.int32)
@@ -133,7 +133,7 @@ def send_at_once(graph, field, messages, run):
 def blocks(graph, field, messages, damping, tol, run):
     """Return a sweep over blocks of consecutive nodes, forwards and backwards, with every second block in parallel.
 
-    No edge reaches beyond the next block, so that blocks in parallel do not read each other's messages.
+    No edge reaches beyond the next block, so blocks that run in parallel do not read each other's messages.
     """
     n_nodes, size = graph.n_nodes, _choose_block_size(graph)
     renew = _make_renewal(field, messages, np.arange(n_nodes, dtype=np.int32), damping)
@@ -175,7 +175,8 @@ def residual(graph, field, messages, damping, tol, run):
         change = send_by_residual(field, messages, priority, heap, position, tol, damping, graph.n_nodes, work)
         if not 0 <= change <= tol:
             return change
-        # If scores are far apart, an input that changed by less than the tolerance may change the output by more.
+        # If scores are far apart, an input that changed by less than the tolerance may change the output by more than
+        # that.
         change = renew(np.array([[0, len(order)]]))[0]
         if change > tol:
             priority.fill(np.inf)
@@ -188,7 +189,7 @@ SCHEDULES = {"sequential": sequential, "blocks": blocks, "checkerboard": checker
 
 
 def choose_schedule(name, graph):
-    """Return the schedule with a name; ``"auto"`` depends on the graph only, never on the number of threads."""
+    """Return the schedule of a given name; ``"auto"`` depends only on the graph, never on the number of threads."""
     if name == "auto":
         if graph.n_nodes <= _tuning.LARGEST_SEQUENTIAL or graph.is_forest:
             name = "sequential"

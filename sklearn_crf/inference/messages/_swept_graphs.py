@@ -76,11 +76,11 @@ class SweptGraphs:
         max_iter: int,
         n_threads: int,
     ) -> ExcessOverLabels:
-        """Return losses and derivatives of labelled batches whose messages converge; starts may be None."""
+        """Return losses and derivatives of labelled batches whose messages converge; a start may be None."""
         # Messages that were stored as scores could not be represented as probabilities.
         given = [None if each is None or each.as_scores else each.values for each in starts]
         given = [None if each is None else np.ascontiguousarray(each, dtype=self.dtype) for each in given]
-        # New arrays, because given messages must not change if messages do not converge.
+        # Use new arrays, because the given messages must not change if messages do not converge.
         n_classes = scores.tables.shape[3]
         messages = [np.empty((2 * self.batches[i].n_edges, n_classes), self.dtype) for i in chosen]
         sums, failed = self._run(chosen, {_GIVEN: given, _FOUND: messages}, scores, tol, max_iter, n_threads)
@@ -93,9 +93,9 @@ class SweptGraphs:
     def marginals(
         self, scores: LinearScores, tol: float, max_iter: int, n_threads: int
     ) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """Return node marginals of all batches, and for each example whether its messages did not converge."""
+        """Return node marginals of all batches, and for each example whether its messages failed to converge."""
         chosen, n_classes = list(self.batches), scores.tables.shape[3]
-        # Zeros, because the kernel leaves the rows of examples that fail unwritten
+        # Start with zeros, because the kernel leaves the rows of examples that fail unwritten
         found = [np.zeros((self.batches[i].n_nodes, n_classes), self.dtype) for i in chosen]
         _, failed = self._run(chosen, {_MARGINALS: found}, scores, tol, max_iter, n_threads)
         return dict(zip(chosen, zip(found, failed, strict=True), strict=True))
@@ -190,7 +190,7 @@ class _GraphArrays:
 
 
 def _kinds(edge_type: np.ndarray, divided: np.ndarray, n_examples: int) -> tuple:
-    """Return the kind of each edge, and type and weight of each kind, or None if there are too many kinds."""
+    """Return the kind of each edge, and the type and weight of each kind, or None if there are too many kinds."""
     if divided.shape[1] == 1:
         # Pairs are encoded as complex numbers, which have the same order and are sorted without the interpreter's lock.
         pairs, kind = np.unique(edge_type + 1j * divided[:, 0], return_inverse=True)
@@ -201,7 +201,7 @@ def _kinds(edge_type: np.ndarray, divided: np.ndarray, n_examples: int) -> tuple
 
 
 def can_sweep_together(batch: Batch, algorithm: MessagePassing) -> bool:
-    """Return whether a batch contains labelled graphs that are swept and whose edge features are stored."""
+    """Return whether a batch contains labelled graphs that can be swept and whose edge features are stored."""
     has_labels = batch.labels is not None and np.min(batch.labels, initial=0) >= 0
     return has_labels and batch.example.stores_edges and are_swept(batch.example, algorithm)
 

@@ -27,7 +27,7 @@ class TRWSState(NamedTuple):
 
 @options(kw_only=False)
 class TRWS(Inference):
-    r"""Sequential tree-reweighted max-product (TRW-S): labels and an upper bound on the best score that never rises.
+    r"""Sequential tree-reweighted max-product (TRW-S): labels and an upper bound that never increases.
 
     Every edge is in one of several chains that follow the order of the nodes, and the score is the sum of the chains'
     scores. The bound is
@@ -35,18 +35,18 @@ class TRWS(Inference):
     .. math::
         \max_y \mathrm{score}(y) \le \sum_T \max_y \mathrm{score}_T(y), \qquad \sum_T \mathrm{score}_T = \mathrm{score},
 
-    the sum of the best scores of all chains. Scores move between chains so that the bound falls. One node after the
+    the sum of the best scores of all chains. Scores move between chains so that the bound decreases. One node after the
     other distributes its score and received messages, :math:`\hat\theta_s = u_s + \sum_q m_{q \to s}`, evenly among the
     :math:`n_s` chains through it,
 
     .. math::
         m_{s \to t}(b) = \max_a \big( \hat\theta_s(a) / n_s - m_{t \to s}(a) + \theta_{st}(a, b) \big) - \mathrm{const},
 
-    to later nodes in the forward pass, to earlier nodes in the backward pass. After each iteration nodes are labelled
-    one by one, each given the labels of earlier nodes; the best labels are kept. If their score meets the bound, they
-    are optimal (``certified``). On models with two states the bound converges to the bound of :class:`LinearProgram`,
-    and on submodular models to the best score. With more states it can stop above both. Forests are solved exactly at
-    once.
+    to later nodes in the forward pass, and to earlier nodes in the backward pass. After each iteration, nodes are
+    labelled one by one, each given the labels of earlier nodes; the best labels are kept. If their score equals the
+    bound, they are optimal (``certified``). On models with two states, the bound converges to the bound of
+    :class:`LinearProgram`, and on submodular models to the best score. With more states, it may stop above both.
+    Forests are solved exactly in a single iteration.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class _SequentialSweeps:
         self.model = convert_to_double(model)
         self.field, _ = make_field(self.model, maximum=True)
         self.messages = build_initial_messages(self.field, None if init is None else init.messages)
-        # The number of chains through each node, if every edge is in one chain and chains are as long as possible.
+        # Number of chains through each node, if every edge is in one chain and chains are as long as possible.
         earlier, later = np.sort(model.graph.edges, axis=1).T
         forwards, backwards = (np.bincount(ends, minlength=model.graph.n_nodes) for ends in (earlier, later))
         self.share = 1 / np.maximum(np.maximum(forwards, backwards), 1).astype(np.float64)
@@ -130,7 +130,7 @@ class _SequentialSweeps:
             raise Infeasible("model is infeasible: every labeling has a score of -inf.")
         fall, self.bound = self.bound - bound, min(self.bound, bound)
         if found > self.score or self.score == -np.inf:
-            # The array of the previous best labels is the workspace of the next iteration.
+            # The array of the previous best labels becomes the workspace of the next iteration.
             self.labels, self.fresh, self.score = self.fresh, self.labels, found
         return fall
 

@@ -5,14 +5,14 @@ from sklearn.base import clone
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
 from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing
 
-# Damping if undamped messages oscillate: a little is enough, and more takes more sweeps.
+# Damping if undamped messages oscillate. A little damping is sufficient; more damping requires more sweeps.
 _DAMPING = 0.2
 
 
 class MarginalsWithFallback(Inference):
     """Tree-reweighted messages, with damping and then another algorithm if messages do not converge."""
 
-    # messages: undamped, because damping is added here if needed; fallback: an algorithm for the same relaxation
+    # messages: without damping, which is added here if needed; fallback: an algorithm for the same relaxation
 
     tasks = frozenset({"marginals"})
     convex = True
@@ -42,8 +42,8 @@ class MarginalsWithFallback(Inference):
         return self.undamped._marginalise_graphs_jointly(model, n_threads)
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        # The joint state holds the states of both algorithms, and whether messages are damped.
-        # A model that needed damping once is not tried without damping again.
+        # The joint state contains the states of both algorithms, and whether messages are damped.
+        # If a model has needed damping once, it is not tried without damping again.
         of_messages, of_fallback, is_damped = (None, None, False) if init is None else init
         with convergence_left_to_caller():
             if not is_damped:

@@ -227,7 +227,7 @@ def test_a_warm_start_may_have_known_states_that_were_forbidden():
 @pytest.mark.parametrize(
     ("init", "message"),
     [
-        (np.zeros((24, 3)), "init must be the state of a former result"),
+        (np.zeros((24, 3)), "init must be the state of an earlier result"),
         (Messages(np.zeros((24, 2)), True), r"init must hold messages of shape \(24, 3\)"),
         (Messages(np.zeros((22, 3)), True), r"init must hold messages of shape \(24, 3\)"),
         (Messages(np.zeros((24, 3), dtype=int), True), "int64"),
@@ -251,7 +251,7 @@ def test_a_wrong_parameter_is_named(params):
 
 def test_no_convergence_is_warned_of_once():
     model = random_model("grid", 3, scale=3, seed=11)
-    with pytest.warns(ConvergenceWarning, match=r"max_iter=2 .* raise max_iter, or damping") as record:
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=2 .* increase max_iter, or damping") as record:
         found = LoopyBP(max_iter=2).marginals(model)
     assert len(record) == 1
     assert record[0].filename == __file__
@@ -377,7 +377,7 @@ def test_appearance_probabilities_of_spanning_trees_bound_log_z(structure, scale
 def test_stopping_where_messages_rule_out_states(algorithm):
     # The change from a finite score to -inf is infinite, so the warning states no number.
     model = random_model("grid", 3, "untied", forbidden=0.3, seed=2)
-    with pytest.warns(ConvergenceWarning, match="max_iter=1 sweeps, in the last of which messages still ruled out"):
+    with pytest.warns(ConvergenceWarning, match="max_iter=1 sweeps, and in the last sweep messages still excluded"):
         algorithm.map(model)
 
 

@@ -163,10 +163,10 @@ def test_float32_and_warm_start():
 
 def test_errors():
     model = random_factor_graph(6, 8, 3, 3, seed=3)
-    with pytest.warns(ConvergenceWarning, match="LoopyBP stopped after max_iter=1 sweeps with prob") as record:
+    with pytest.warns(ConvergenceWarning, match="LoopyBP stopped after max_iter=1 sweeps while prob") as record:
         LoopyBP(max_iter=1, tol=0).marginals(model)
     assert [warning.filename for warning in record] == [__file__]
-    with pytest.warns(ConvergenceWarning, match="LoopyBP stopped after max_iter=1 sweeps with scores"):
+    with pytest.warns(ConvergenceWarning, match="LoopyBP stopped after max_iter=1 sweeps while scores"):
         LoopyBP(max_iter=1, tol=0).map(model)
     with pytest.raises(ValueError, match='schedule must be "auto" or "sequential" for a FactorGraph'):
         LoopyBP(schedule="residual").marginals(model)

@@ -137,14 +137,14 @@ def test_warm_start():
 
 def test_errors():
     model = random_model("grid", 3, "untied", scale=3.0, seed=6)
-    with pytest.warns(ConvergenceWarning, match="MPLP stopped after max_iter=1 iterations, and one") as record:
+    with pytest.warns(ConvergenceWarning, match="MPLP stopped after max_iter=1 iterations, which is too few") as record:
         MPLP(max_iter=1, tol=0).map(model)
     assert [warning.filename for warning in record] == [__file__]
     with pytest.raises(ValueError, match="max_iter must be at least 1"):
         MPLP(max_iter=0).map(model)
     with pytest.raises(ValueError, match="tol must not be negative"):
         MPLP(tol=-1).map(model)
-    with pytest.raises(ValueError, match="state of a former result"):
+    with pytest.raises(ValueError, match="state of an earlier result"):
         MPLP().map(model, init=3)
 
 
