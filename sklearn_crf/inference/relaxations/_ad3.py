@@ -46,16 +46,18 @@ class AD3(Inference):
     active-set method, which only asks each factor for its best joint state.
 
     The bound is the sum of the best scores of all factors at :math:`\lambda`. This bound converges to the bound of
-    :class:`LinearProgram`, and ``fractional`` to a solution. Labels are rounded from ``fractional``. If their score
-    meets the bound, they are optimal (``certified``). Pairwise models without cycles are solved exactly at once.
+    :class:`LinearProgram`, and ``fractional`` converges to a solution. Labels are rounded from ``fractional``. If their
+    score equals the bound, they are optimal (``certified``). Pairwise models without cycles are solved exactly without
+    iterations.
 
     Parameters
     ----------
     max_iter : int, default=1000
         Maximum number of iterations.
     tol : float, default=1e-3
-        Iterations stop when two residuals are below this. Both are root mean squares over factors and their nodes: of
-        the difference between marginals of factors and of nodes, and of the change of the marginals of nodes.
+        Iterations stop when two residuals are below this. Both residuals are root mean squares over factors and their
+        nodes. The first is of the difference between marginals of factors and of nodes, the second of the change of the
+        marginals of nodes.
     penalty : float, default=0.3
         Initial :math:`\rho`, relative to the standard deviation of the scores. The penalty is adapted to keep the two
         residuals similar.
@@ -69,8 +71,8 @@ class AD3(Inference):
 
     Notes
     -----
-    If the relaxation has no solution, the bound decreases without end. An error is raised once it falls below the score
-    of every labeling.
+    If the relaxation has no solution, the bound decreases without end. An error is raised once the bound falls below
+    the score of every labeling.
 
     References
     ----------
@@ -118,7 +120,7 @@ class AD3(Inference):
             n_iter, converged = n_iter + 1, bool(residual <= self.tol or certain)
         if not converged:
             warn_unconverged(
-                f"AD3 stopped after max_iter={self.max_iter} iterations with a residual of {residual:.2g}: raise "
+                f"AD3 stopped after max_iter={self.max_iter} iterations with a residual of {residual:.2g}: increase "
                 f"max_iter or tol (now {self.tol:g})."
             )
         labels = problem.finished(run.messages(), run.fractional)
@@ -130,7 +132,7 @@ class AD3(Inference):
             n_iter=n_iter,
             converged=converged,
             state=AD3State(run.multipliers, run.fractional, run.penalty, labels),
-            # Labels that meet the bound are themselves a solution, while the marginals may not have converged.
+            # Labels whose score equals the bound are themselves a solution, while the marginals may not have converged.
             fractional=one_hot(labels, model.n_columns) if certain else problem.fractional(run.fractional),
         )
 
@@ -183,7 +185,7 @@ class _AugmentedLagrangian:
         self.fractional = np.where(self.degree[:, None] > 0, mean, before)
         apart = self.marginals - self.fractional[scope]
         self.multipliers -= self.penalty * apart
-        # Remove accumulated rounding, because the bound requires that multipliers sum to zero.
+        # Remove accumulated rounding errors, because the bound requires that multipliers sum to zero.
         self.multipliers -= ((self.sum_of_slots @ self.multipliers) / np.maximum(self.degree, 1)[:, None])[scope]
         primal = np.sqrt(np.square(apart).sum() / len(scope))
         dual = np.sqrt((self.degree @ np.square(self.fractional - before)).sum() / len(scope))

@@ -29,13 +29,13 @@ class BestLabels:
 class RecentStates:
     """Moving average of the states that the parts of a decomposition choose for the nodes.
 
-    Averages of the solutions of the parts approach a solution of the linear relaxation, which single solutions never
-    do. The most frequent states are therefore good candidates.
+    Averages of the solutions of the parts approach a solution of the linear relaxation, whereas single solutions do
+    not. The most frequent states are therefore good candidates.
     """
 
     # labels: (N,), the initial labels
 
-    # About the last ten iterations count: older ones belong to outdated dual variables.
+    # The average covers about the last ten iterations, because older states belong to outdated dual variables.
     RATE = 0.1
 
     def __init__(self, labels: np.ndarray, n_columns: int) -> None:

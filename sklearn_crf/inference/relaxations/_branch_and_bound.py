@@ -13,10 +13,10 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, scor
 def run_branch_and_bound(
     model: PairwiseModel | FactorGraph, labels: np.ndarray | None, max_work: float
 ) -> tuple[np.ndarray | None, float, bool]:
-    """Return labels that score at least as high as ``labels``, an upper bound, and whether the search was completed.
+    """Return labels with at least the score of ``labels``, an upper bound, and whether the search was completed.
 
-    Labels are None if none were found. If it is proven that none are allowed, the bound is -inf. The bound is
-    inf if the model is too large for this method.
+    Labels are None if the search found none. If it is proven that no labels are allowed, the bound is -inf. The bound
+    is inf if the model is too large for this method.
     """
     # labels: allowed labels, or None
     problem = Reduction(factor_graph_of(model))

@@ -40,19 +40,19 @@ class ClusterTightening(Inference):
     different states, so that not all preferences can be met. Clusters for such a cycle lower the bound by at least the
     weakest preference. Cycles of more than three nodes are divided into triplets.
 
-    Pairwise models with two states and few edges per node are passed to :class:`CycleRelaxation` first. Otherwise
+    Pairwise models with two states and few edges per node are first passed to :class:`CycleRelaxation`. Otherwise,
     initial labels come from :class:`LargeNeighborhoodSearch`. States and pairs of states that cannot be part of a
-    better labeling are ruled out. The rest is solved by elimination once it fits in ``max_memory``. If it never fits,
-    branch and bound over the states of single nodes uses the rest of the budget.
+    better labeling are excluded. The rest of the problem is solved by elimination once it fits in ``max_memory``. If it
+    never fits, branch and bound over the states of single nodes uses the rest of the budget.
 
     Parameters
     ----------
     max_work : float, default=1e9
-        Budget, in table entries that are read. A quarter of it, at most 3e8, is for the search for labels.
-        Elimination may exceed it.
+        Budget, as a number of table entries that are read. The search for labels gets a quarter of it, at most 3e8
+        entries. Elimination may exceed the budget.
     max_memory : float, default=2**31
-        Maximum size of the tables of elimination in bytes; they also have at most ``max_work`` entries. Models that fit
-        from the start are solved without a relaxation.
+        Maximum size in bytes of the tables of elimination, which also have at most ``max_work`` entries. Models that
+        fit from the start are solved without a relaxation.
     random_state : int, RandomState instance or None, default=0
         Determines the search for labels.
 
@@ -69,7 +69,7 @@ class ClusterTightening(Inference):
 
     Notes
     -----
-    ``init`` is a labeling from which the search starts. The bound is proven up to rounding: if ``certified`` is
+    ``init`` is a labeling from which the search starts. The bound is proven up to rounding errors: if ``certified`` is
     true, no labeling scores higher by more than 1e-9 of the score. Small count tables are written out in full.
 
     References
@@ -108,12 +108,12 @@ class ClusterTightening(Inference):
         if most > _tuning.MOST_CELLS:
             raise ValueError(
                 f"model has a table of {most:.3g} joint states, but ClusterTightening supports at most "
-                f"{_tuning.MOST_CELLS}; use TRWS, MPLP or AD3."
+                f"{_tuning.MOST_CELLS}: use TRWS, MPLP or AD3."
             )
         if total > _tuning.MOST_ENTRIES:
             raise ValueError(
                 f"model has tables of {total:.3g} joint states in total, but ClusterTightening supports at most "
-                f"{_tuning.MOST_ENTRIES}; use TRWS, MPLP or AD3."
+                f"{_tuning.MOST_ENTRIES}: use TRWS, MPLP or AD3."
             )
 
     def fits(self, model: models.PairwiseModel | models.FactorGraph) -> bool:
@@ -153,7 +153,7 @@ class ClusterTightening(Inference):
         return result._replace(converged=False)
 
     def _relax_over_cycles(self, model):
-        """Return the result of the relaxation over cycles if it takes a small part of the budget, otherwise None."""
+        """Return the result of the relaxation over cycles if this takes a small part of the budget, otherwise None."""
         if isinstance(model, models.FactorGraph):
             if model.n_columns != 2 or model.arity.max(initial=0) > 2:
                 return None
@@ -167,7 +167,7 @@ class ClusterTightening(Inference):
 def tighten_labeling(
     model: models.PairwiseModel | models.FactorGraph, found: Labeling, max_work: float, max_memory: float
 ) -> Labeling:
-    """Return a labeling and a bound at least as good as in ``found``, which must hold an allowed labeling."""
+    """Return a labeling and a bound at least as good as in ``found``, which must contain an allowed labeling."""
     search = _Proof(model, found, max_work, max_memory)
     bound = min(search.run(), found.bound)
     reached = models.score(model, search.labels)
@@ -214,7 +214,7 @@ class _Proof:
         return bound if bound <= self.target or self.work <= 0 else self._branch(bound)
 
     def _lower(self, regions):
-        """Make sweeps while they lower the bound enough; return the bound, or the target if no labeling is better."""
+        """Make sweeps while these lower the bound enough; return the bound, or the target if no labeling is better."""
         bound = np.inf
         for _ in range(_tuning.MOST_SWEEPS):
             checkpoint()

@@ -21,7 +21,8 @@ from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, score
 
-# Tolerance: a path shorter than 1 by more than this violates an inequality; values this close to 0 or 1 are integers.
+# Tolerance. A path that is shorter than 1 by more than this violates an inequality; values this close to 0 or 1 are
+# integers.
 _TOLERANCE = 1e-7
 
 # The largest cost is scaled to this value, because the solver's tolerances are absolute.
@@ -39,16 +40,17 @@ class CycleRelaxation(Inference):
         \max_{0 \le x \le 1} \; c - 2 \sum_{st} w_{st} x_{st} \quad \text{subject to} \quad
         \sum_{st \in F} x_{st} - \sum_{st \in C \setminus F} x_{st} \le |F| - 1
 
-    for all cycles :math:`C` and all sets :math:`F` of an odd number of their edges: along a cycle, labels change an
-    even number of times. Inequalities that a solution violates are found by shortest paths, and added until there are
-    none. The relaxation is tight on planar graphs without unary scores (Barahona and Mahjoub 1986), and mostly on grids
-    with couplings of both signs and weak unary scores. If it is not tight, labels are taken from the edges that are
-    closest to integers, and improved by changing one node at a time.
+    for all cycles :math:`C` and all sets :math:`F` of an odd number of their edges, because labels change an even
+    number of times along a cycle. Inequalities that a solution violates are found by shortest paths, and added until
+    the solution violates none. The relaxation is tight on planar graphs without unary scores (Barahona and Mahjoub
+    1986), and mostly on grids with couplings of both signs and weak unary scores. If it is not tight, labels are taken
+    from the edges that are closest to integers, and improved by changing one node at a time.
 
-    In a factor graph, the program also has a variable for each joint state of each factor of more than two nodes: its
-    probability. The probabilities agree with the variables :math:`x` of all pairs of the factor's nodes.
+    In a factor graph, the program also has a variable for each joint state of each factor of more than two nodes: the
+    probability of the joint state. The probabilities agree with the variables :math:`x` of all pairs of the factor's
+    nodes.
 
-    The bound is recomputed from the dual variables, so that it is valid whatever the solver's tolerances.
+    The bound is recomputed from the dual variables, so it is valid whatever the tolerances of the solver.
 
     Parameters
     ----------
@@ -68,7 +70,8 @@ class CycleRelaxation(Inference):
 
     Notes
     -----
-    A grid of 40 x 40 nodes takes seconds, a grid of 80 x 80 nodes minutes: the time grows faster than the model.
+    A grid of 40 x 40 nodes takes seconds, and a grid of 80 x 80 nodes takes minutes: the time grows faster than the
+    model.
 
     References
     ----------
@@ -100,13 +103,13 @@ class CycleRelaxation(Inference):
         super()._check_model(model)
         if model.n_columns > 2:
             raise ValueError(
-                f"CycleRelaxation needs nodes with two states, got {model.n_columns}; ClusterTightening supports any "
-                "number of states."
+                f"CycleRelaxation needs nodes with two states, got {model.n_columns}: use ClusterTightening, which "
+                "supports any number of states."
             )
         if not self.fits(model):
             raise ValueError(
                 f"model has {_count_variables(model)} nodes, edges and joint states of larger factors, but "
-                f"CycleRelaxation supports at most {_tuning.MOST_EDGES} of them together; use TRWS, or MPLP for "
+                f"CycleRelaxation supports at most {_tuning.MOST_EDGES} of them together: use TRWS, or MPLP for "
                 "factors."
             )
 
@@ -147,7 +150,7 @@ class CycleRelaxation(Inference):
             converged = proof.closes(best, bound) or not program.add_violated(cut)
         if not converged:
             warn_unconverged(
-                f"CycleRelaxation stopped after max_iter={self.max_iter} linear programs, and the last solution "
+                f"CycleRelaxation stopped after max_iter={self.max_iter} linear programs, but the last solution "
                 f"violates cycle constraints, with a gap of {bound - best:.3g} between bound and score: increase "
                 "max_iter."
             )
@@ -164,7 +167,7 @@ def _count_variables(model: Any) -> int:
 
 
 def affords_cycles(model: PairwiseModel, most: float) -> bool:
-    """Return whether few and small linear programs suffice: two states, and many cycles of four edges, for example."""
+    """Return whether few and small linear programs suffice: two states, and for example many cycles of four edges."""
     # most: maximum number of nodes and edges together
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
     if (
@@ -177,7 +180,7 @@ def affords_cycles(model: PairwiseModel, most: float) -> bool:
 
 
 def choose_cycle_rounds(model: PairwiseModel) -> int:
-    """Return the number of linear programs worth trying: grids may need many fast programs before a proof."""
+    """Return the number of linear programs worth trying; grids may need many fast programs before a proof."""
     return _tuning.MOST_ROUNDS[model.graph.n_edges <= 2 * model.graph.n_nodes]
 
 
@@ -263,7 +266,7 @@ class _CycleProgram:
         # Variables of edges, then probabilities of joint states of factors.
         self.cost = np.concatenate((cuts.weight, -np.where(np.isneginf(table), 0.0, table) / 2))
         largest = float(np.abs(self.cost).max(initial=0.0))
-        # For costs below the smallest normal number the quotient could be infinite.
+        # For costs below the smallest normal number, the quotient could be infinite.
         self.scale = _LARGEST_COST / max(largest, _LEAST_WEIGHT) if largest > 0 else 1.0
         self.lower = np.zeros(len(self.cost))
         self.upper = np.concatenate((np.ones(n_edges), np.where(np.isneginf(table), 0.0, 1.0)))
@@ -291,7 +294,7 @@ class _CycleProgram:
         first = len(weight) - self.cuts.n_nodes
         tail, head = self.cuts.graph.edges[e].T
         # Twice the probability of (0, 0) is 2 - x_s - x_t - x_st.
-        # Twice the probability of (1, 1) is x_s + x_t - x_st, of (1, 0) x_s - x_t + x_st.
+        # Twice the probability of (1, 1) is x_s + x_t - x_st, and twice the probability of (1, 0) is x_s - x_t + x_st.
         signs = np.stack((np.where(a, 1.0, -1.0), np.where(b, 1.0, -1.0), np.where(a == b, -1.0, 1.0)), axis=1)
         rows = np.repeat(np.arange(len(pairs)), 3)
         columns = np.stack((first + tail, first + head, e), axis=1).ravel()
@@ -343,7 +346,7 @@ class _CycleProgram:
             raise Infeasible("model is infeasible: its relaxation over cycles has no solution.")
         if found.status != 0:
             raise RuntimeError(f"linprog found no solution: {found.message}")
-        # Any multipliers with the right sign give a valid bound.
+        # Multipliers with the right sign always give a valid bound.
         least, price = 0.0, cost.copy()
         if below is not None:
             multiplier = np.maximum(-found.ineqlin.marginals, 0.0)
@@ -355,7 +358,7 @@ class _CycleProgram:
         least += float(np.minimum(price * self.lower, price * self.upper).sum())
         bound = self.cuts.constant + self.cuts.weight.sum() - 2.0 * least / self.scale
         solution = np.clip(found.x, 0.0, 1.0)
-        # Forget inequalities of long cycles that are far from tight: the search finds them again if needed.
+        # Drop inequalities of long cycles that are far from tight. The search finds them again if they are needed.
         if below is not None:
             tight = limit - below @ solution < 0.5
             self.rows = {row for row, keep in zip(self.rows, tight, strict=True) if keep or len(row) <= 4}
@@ -411,10 +414,10 @@ def _iterate_odd_parts(cycle):
 
 
 class _TwoCopies:
-    """Two copies of a graph, in which an edge stays in its copy at price x, or crosses to the other copy at 1 - x.
+    """Two copies of a graph: an edge stays in its copy at price x, or crosses to the other copy at price 1 - x.
 
-    A path from a node to its own copy crosses an odd number of times. Such a path corresponds to a cycle, with the
-    crossing edges as the set F. The inequality of the cycle is violated if the path costs less than 1.
+    A path from a node to its copy crosses an odd number of times. Such a path corresponds to a cycle, with the crossing
+    edges as the set F. If the path costs less than 1, the inequality of the cycle is violated.
     """
 
     def __init__(self, graph: Graph) -> None:

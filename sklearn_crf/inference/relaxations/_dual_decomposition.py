@@ -14,10 +14,10 @@ from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.relaxations._best_labels import RecentStates
 from sklearn_crf.inference.relaxations._subgradient import Run, SubgradientMap
 
-# Squared length of a subgradient, per tree, below which it is rounding: all trees have equal labels.
+# Squared length of a subgradient, per tree, below which it is a rounding error, because all trees have equal labels.
 _NO_DISAGREEMENT = 1e-12
 
-# Steps below twice Polyak's step bring the dual variables closer to the optimum, if the gap can be closed.
+# Steps shorter than twice Polyak's step bring the dual variables closer to the optimum, if the gap can be closed.
 _LONGEST = 2.0
 
 
@@ -40,27 +40,29 @@ class DualDecomposition(SubgradientMap):
 
     where :math:`\theta(T)` are scores that only use the edges of tree T. The minimum is equal to the bound of
     :class:`LinearProgram` for any trees that cover all edges. Each iteration finds the best labeling of every tree,
-    exactly and in parallel threads. Where trees disagree, it lowers the scores of each tree's own labels and
-    distributes the difference over all trees. If all trees have equal labels, these are optimal. Before that,
-    candidates are the labels of a tree, and mixtures in which every node takes its label from a random tree. The best
-    are kept. If their score meets the bound, they are optimal too (``certified``). Forests are solved exactly at once.
+    exactly and in parallel threads. If trees disagree at a node or edge, the scores of each tree's own labels are
+    lowered there, and the difference is distributed over all trees. If all trees have equal labels, these labels are
+    optimal. Before this, candidates are the labels of a tree, and mixtures in which every node takes its label from a
+    random tree. The best candidate is kept. If its score equals the bound, it is optimal, too (``certified``). Forests
+    are solved exactly without iterations.
 
     Parameters
     ----------
     trees : {"minimal", "uniform", "snakes"}, int, SpanningTrees or list of array-like of int, default="minimal"
-        ``"minimal"``: few trees that cover all edges. ``"uniform"``: as many trees as make edge probabilities even.
+        ``"minimal"``: a few trees that cover all edges. ``"uniform"``: as many trees as make edge probabilities even.
         ``"snakes"``: four paths that run back and forth, on lattices with axis neighbours. An int: this number of
-        trees. Or the trees themselves, for instance as a list with the indices of the edges of each tree.
+        trees. The trees themselves can also be given, for instance as a list with the indices of the edges of each
+        tree.
     step : {"annealed", "polyak"}, default="annealed"
         ``"annealed"``: the step shrinks by ``decay`` or ``backoff``, starting from the standard deviation of the
         scores. ``"polyak"``: the step is a factor that shrinks in the same way, starting from 2, times the gap between
         the bound and the best score, divided by the squared length of the subgradient. ``"polyak"`` is best if the
         relaxation is tight; ``backoff=0.99`` keeps it from stopping early.
     climb : bool, default=True
-        Whether to improve each candidate by changing one node at a time while the score increases, before comparing its
-        score, and also to try the states that trees chose most often in recent iterations.
+        Whether to improve each candidate by changing one node at a time while the score increases, before its score is
+        compared. The states that trees chose most often in recent iterations are then also tried.
     random_state : int, RandomState instance or None, default=0
-        Determines the choice among trees that cover equally well, and the labels of candidates.
+        Determines the choice among trees that cover the edges equally well, and the labels of candidates.
 
     See Also
     --------
@@ -69,9 +71,9 @@ class DualDecomposition(SubgradientMap):
 
     Notes
     -----
-    The metric is weighted by :math:`\rho(T)`, as in :class:`TightenBound`. Forbidden states and pairs are ruled out in
-    advance as far as single edges imply it. If the relaxation still has no solution, the bound decreases without end.
-    An error is raised once it falls below the score of every labeling.
+    The metric is weighted by :math:`\rho(T)`, as in :class:`TightenBound`. Forbidden states and pairs are excluded in
+    advance as far as this follows from single edges. If the relaxation still has no solution, the bound decreases
+    without end. An error is raised once the bound falls below the score of every labeling.
 
     References
     ----------
@@ -119,7 +121,7 @@ class _DualSteps(Run):
             if not (
                 np.array_equal(init.trees.trees, trees.trees) and np.array_equal(init.trees.weights, trees.weights)
             ):
-                raise ValueError("init must come from the same graph and trees.")
+                raise ValueError("init must be the state of a result for the same graph and trees.")
             size = (trees.n_trees * trees.graph.n_nodes + int(trees.trees.sum()) * model.n_columns) * model.n_columns
             if init.scores.shape != (size,):
                 raise ValueError(f"init must hold {size} scores of trees for this model, got {init.scores.shape}.")
@@ -168,6 +170,6 @@ class _DualSteps(Run):
         if squared <= _NO_DISAGREEMENT * len(self.labels):
             return
         gap = self.present - self.best.score
-        # Without allowed labels there is no finite gap to use.
+        # Without allowed labels, there is no finite gap that could be used.
         length = _LONGEST * gap / squared if np.isfinite(gap) else self.spread * len(self.labels)
         self.x = self.x + step * length * minus_gradient

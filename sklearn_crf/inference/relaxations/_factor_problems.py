@@ -23,14 +23,14 @@ BINARY_PAIR, LISTED, COUNTED = 0, 1, 2
 
 
 class Pieces(NamedTuple):
-    """Factors and their nodes as arrays for the kernel; slot l stands for node ``scope[l]`` in its factor."""
+    """Factors and their nodes as arrays for the kernel; slot l stands for node ``scope[l]`` in the slot's factor."""
 
     kind: np.ndarray  # (F,) int32
     scope: np.ndarray  # (L,) int32
     scope_ptr: np.ndarray  # (F + 1,) int64
     score: np.ndarray  # (C,) float64 of each joint state, or of each run of counts
     cell_ptr: np.ndarray  # (F + 1,) int64
-    place: np.ndarray  # joint states, (n_cells, arity) of each factor; or the counted state of each node
+    place: np.ndarray  # joint states, (n_cells, arity), of each factor; or the counted state of each node
     place_ptr: np.ndarray  # (F + 1,) int64
     run: np.ndarray  # (C, 2) int32, first and last count of each run
     n_states: np.ndarray  # (N,) int32
@@ -42,7 +42,7 @@ class Pieces(NamedTuple):
 
     @property
     def work_size(self) -> tuple:
-        """Number of floats and number of integers of the kernel's workspace, which each thread needs once."""
+        """Number of floats and number of integers in the kernel's workspace, of which each thread needs one."""
         n, arity = self.most_active, self.largest_arity
         return 3 * arity * self.unary.shape[1] + n * (n + 4) + arity, 2 * arity
 
@@ -96,7 +96,7 @@ def build_polytope_pieces(polytope):
 def _pieces(kind, scope, arity, cells, n_states, unary):
     score, n_cells, place, n_places, run = cells
     n_columns = unary.shape[1]
-    # Affinely independent joint states of a factor are at most as many as its marginals have dimensions, plus one.
+    # The number of affinely independent joint states of a factor is at most the dimension of its marginals plus one.
     slot_states = np.minimum(n_states[scope.astype(np.int64)], n_columns) if len(scope) else np.zeros(0, np.int64)
     scope_ptr = offsets_from_lengths(arity)
     room = np.add.reduceat(slot_states - 1, scope_ptr[:-1]) + 1 if len(arity) else np.zeros(0, np.int64)

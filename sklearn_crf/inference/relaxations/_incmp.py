@@ -31,7 +31,7 @@ class IncMPState(NamedTuple):
     def shares(self, model):
         r"""Return :math:`\lambda_s^F`, the unary scores of nodes as IncMP has divided them among the edges.
 
-        The scores of the edges at a node sum to the unary scores of the node.
+        The scores that a node gives to its edges sum to the unary scores of the node.
         """
         # returns: (E, 2, K), float64
         edges, degree = model.graph.edges, np.maximum(model.graph.degree, 1)
@@ -50,12 +50,13 @@ class IncMP(SubgradientMap):
         \quad \text{subject to} \quad \sum_{F \ni s} \lambda_s^F = u_s
 
     Every edge is a separate problem with a share of the scores of its ends. For one edge after the other, in random
-    order, a step lowers the scores of its best pair of states, and distributes the difference over all edges of each
-    node. The minimum is equal to the bound of :class:`LinearProgram`. After each sweep, a candidate gives every node
-    the state that a randomly drawn edge of the node chose. The best candidate is kept. If its score meets the bound, it
-    is optimal (``certified``), which happens if all edges agree on it. A moving average of the states that edges chose
-    for a node approximates a solution of the linear relaxation: ``fractional``. Forests are solved exactly at once. In
-    a factor graph, a factor of more than two nodes becomes a node, whose states are its joint states.
+    order, a step lowers the scores of the best pair of states of the edge, and distributes the difference over all
+    edges of each node. The minimum is equal to the bound of :class:`LinearProgram`. After each sweep, a candidate gives
+    every node the state that a randomly drawn edge of the node chose. The best candidate is kept. If its score equals
+    the bound, it is optimal (``certified``), which happens if all edges agree on it. ``fractional`` is a moving average
+    of the states that edges chose for a node, which approximates a solution of the linear relaxation. Forests are
+    solved exactly without iterations. In a factor graph, a factor of more than two nodes becomes a node, whose states
+    are the joint states of the factor.
 
     Parameters
     ----------
@@ -66,10 +67,10 @@ class IncMP(SubgradientMap):
     least_step : float, default=1e-3
         Step, relative to the standard deviation of the scores, after which steps are ``least_step / k``.
     climb : bool, default=True
-        Whether to improve each candidate by changing one node at a time while the score increases, before comparing its
-        score, and to try two more candidates. One has the states that edges chose most often in recent sweeps. The
-        other labels nodes in order, each with the best state given earlier nodes and the best states of later nodes.
-        False uses only the candidates of the reference.
+        Whether to improve each candidate by changing one node at a time while the score increases, before its score is
+        compared, and to try two more candidates. The first has the states that edges chose most often in recent sweeps.
+        The second labels nodes in order, each with the best state given earlier nodes and the best states of later
+        nodes. False uses only the candidates of the reference.
     random_state : int, RandomState instance or None, default=0
         Determines the order of the edges, and the labels of candidates.
 
@@ -81,13 +82,14 @@ class IncMP(SubgradientMap):
     Notes
     -----
     The first step is the standard deviation of all scores. The reference proposes ``decay=0.95, backoff=0.5``. On small
-    grids these options end after about thirty sweeps, a few per cent above the minimum. The defaults here end after two
-    or three hundred sweeps, within 1e-3 and mostly 1e-5 of the minimum. With ``decay=0.999, backoff=0.98,
-    least_step=1e-5, tol=1e-7`` the bound comes within 1e-6 on small models, in about twelve hundred sweeps. The first
+    grids, these options end after about thirty sweeps, a few per cent above the minimum. The defaults here end after
+    two or three hundred sweeps, within 1e-3 and mostly within 1e-5 of the minimum. With ``decay=0.999, backoff=0.98,
+    least_step=1e-5, tol=1e-7``, the bound comes within 1e-6 on small models, in about twelve hundred sweeps. The first
     step of a warm start is proportional to the change of the gap.
 
-    Forbidden states and pairs are ruled out in advance as far as single edges imply it. If the relaxation still has no
-    solution, the bound decreases without end. An error is raised once it falls below the score of every labeling.
+    Forbidden states and pairs are excluded in advance as far as this follows from single edges. If the relaxation still
+    has no solution, the bound decreases without end. An error is raised once the bound falls below the score of every
+    labeling.
 
     References
     ----------
@@ -126,7 +128,7 @@ class IncMP(SubgradientMap):
             return found._replace(labels=found.labels[place])
         run = _IncMPMessages(model, init, self.climb, check_random_state(self.random_state), source, place)
         found = self._minimise(source, run)
-        # A solution of the problem itself also solves its relaxation.
+        # A solution of the problem itself is also a solution of its relaxation.
         if found.certified:
             return found._replace(fractional=RecentStates(found.labels, source.n_columns).average)
         return found._replace(fractional=run.recent.average[place, : source.n_columns])

@@ -102,14 +102,14 @@ class Regions:
         self._maxima = np.empty(int(sizes[order].max(initial=1)))
 
     def _divide_scores(self, part, holders, rank):
-        """Return the fraction of a part's scores that each region around it gets, in forward and in backward sweeps."""
+        """Return the fraction of a part's scores that each region around it gets, in forward and backward sweeps."""
         later = [any(rank[other] > rank[part] for other in self.parts[h]) for h in holders]
         earlier = [any(rank[other] < rank[part] for other in self.parts[h]) for h in holders]
         most = max(sum(later), sum(earlier), 1)
         return [(ahead / most, behind / most) for ahead, behind in zip(later, earlier, strict=True)]
 
     def sweep(self) -> float:
-        """Make a sweep forwards and a sweep backwards, and return the bound."""
+        """Make a forward and a backward sweep, and return the bound."""
         for back in (False, True):
             region_sweep(self.values, *self._arguments, back, self._maxima)
         return float(self._maximise_regions().sum()) + self.constant
@@ -118,7 +118,7 @@ class Regions:
         return np.maximum.reduceat(self.values, self.table_ptr[:-1])
 
     def rule_out(self, bound: float, target: float) -> bool:
-        """Forbid joint states that no labeling above the target can have, and return whether a node lost a state."""
+        """Forbid joint states that no labeling above the target can have; return whether a node lost a state."""
         least = self._maximise_regions() - (bound - target)
         hopeless = (self.values <= np.repeat(least, np.diff(self.table_ptr))) & (self.values > -np.inf)
         self.values[hopeless] = -np.inf
@@ -135,7 +135,7 @@ class Regions:
         return order[table[order] > -np.inf].tolist()
 
     def add_clusters(self) -> int:
-        """Add triplets along cycles that will lower the bound, strongest first; return the number of new regions."""
+        """Add triplets along cycles that will lower the bound, strongest first; return how many regions are new."""
         n_before = len(self.scopes)
         most = max(10, int(_tuning.ADDED_SHARE * n_before))
         self.tables = [self.table(region).copy() for region in range(n_before)]
@@ -162,7 +162,7 @@ class Regions:
         degree = np.bincount(inside, minlength=len(self.n_states))
         splits = [self._choose_splits(node) for node in range(len(self.n_states))]
         for region, scope in enumerate(self.scopes):
-            # Clusters pass scores to their pairs only.
+            # Clusters only pass scores to their pairs.
             if len(scope) < 2 or (len(scope) > 2 and self.parts[region][0] >= len(self.n_states)):
                 continue
             table = self.table(region).reshape([self.n_states[s] for s in scope])
@@ -174,7 +174,7 @@ class Regions:
                     yield from (((u, a), (v, b), _agreement(pair, a, b)) for a in splits[u] for b in splits[v])
 
     def _choose_splits(self, node):
-        """Return the states at which a node is split in two; for two states one split suffices."""
+        """Return the states at which a node is split in two. For two states, one split suffices."""
         states = self.states(node)
         return states[:1] if len(states) == 2 else states[: _tuning.MOST_SPLITS] if len(states) > 2 else []
 
@@ -189,7 +189,7 @@ def _agreement(table, a, b):
 
 
 def _iterate_frustrated_cycles(agreements):
-    """Yield cycles of nodes with an odd number of disagreements, ordered by their weakest edge, strongest first."""
+    """Yield cycles of nodes with an odd number of disagreements, sorted by their weakest edges, strongest first."""
     edges = []
     near: dict[int, list] = {}
     for u, v, strength in agreements:
@@ -208,7 +208,7 @@ def _iterate_frustrated_cycles(agreements):
 
 
 def _find_path(near, start, end, odd, weakest):
-    """Return a shortest path of edges that are strong enough, with an odd or even number of disagreements, or []."""
+    """Return a shortest path of sufficiently strong edges with an odd or even number of disagreements, or []."""
     goal = (end, odd)
     came: dict[tuple, Any] = {(start, False): None}
     queue = deque([((start, False), 1)])

@@ -16,10 +16,10 @@ from sklearn_crf.inference.relaxations._best_labels import BestLabels
 
 
 class AnnealedSteps:
-    """Step sizes that shrink slowly while the bound falls, faster otherwise, and finally like ``least / k``.
+    """Step sizes that shrink slowly while the bound decreases, faster otherwise, and finally like ``least / k``.
 
-    The sum of all steps is therefore infinite, so that the bound converges to its minimum (Nedic and Bertsekas 2001).
-    The steps above ``least`` make it fall fast.
+    The sum of all steps is therefore infinite, which makes the bound converge to its minimum (Nedic and Bertsekas
+    2001). The steps larger than ``least`` make the bound decrease fast.
     """
 
     def __init__(self, start: float, least: float, decay: float, backoff: float) -> None:
@@ -43,7 +43,7 @@ class Run(ABC):
     # model: in double precision and arc consistent; spread: standard deviation of its scores
     # present, bound: current value of the dual, and its lowest value so far
 
-    # source: the model whose labels are sought, if it is not ``model`` itself
+    # source: the model whose labels are sought, if this is not ``model`` itself
 
     def __init__(self, model, climb, init, source=None):
         self.model = _relaxed_problem.enforce_arc_consistency(_relaxed_problem.convert_to_double(model))
@@ -64,8 +64,8 @@ class Run(ABC):
     def first_step(self, least: float) -> float:
         """Return the first step relative to a cold start: 1, or at least ``least`` for a warm start.
 
-        A start with some error needs steps of the size of the error. Larger steps would lose the information in the
-        start.
+        A start with some error needs steps of the size of the error. With larger steps, the information in the start
+        would be lost.
         """
         if self.former_gap is None or not np.isfinite(self.gap - self.former_gap):
             return 1.0
@@ -74,7 +74,7 @@ class Run(ABC):
     @property
     @abstractmethod
     def unit(self) -> float:
-        """Largest change of the bound in an iteration with step 1."""
+        """Maximum change of the bound in an iteration with step 1."""
 
     @abstractmethod
     def iterate(self, step):
@@ -105,13 +105,13 @@ class SubgradientMap(Inference):
     max_iter : int, default=1000
         Maximum number of iterations.
     tol : float, default=1e-5
-        Iterations stop when the factor of the step is at most this.
+        Iterations stop when the relative step is at most this.
     decay : float, default=0.995
-        Multiplies the step after an iteration in which the bound decreased.
+        Factor for the step after an iteration in which the bound decreased.
     backoff : float, default=0.95
-        Multiplies the step after any other iteration.
+        Factor for the step after any other iteration.
     least_step : float, default=1e-3
-        Factor after which steps are ``least_step / k``.
+        Relative step below which steps are ``least_step / k``.
     climb : bool, default=True
         Whether to improve each candidate by changing one node at a time while the score increases, before comparing its
         score.
@@ -143,7 +143,7 @@ class SubgradientMap(Inference):
         if not converged:
             warn_unconverged(
                 f"{type(self).__name__} stopped after max_iter={self.max_iter} iterations with a relative step of "
-                f"{steps.step:.2g}: raise max_iter or tol (now {self.tol:g})."
+                f"{steps.step:.2g}: increase max_iter or tol (now {self.tol:g})."
             )
         found = score_labeling(model, run.best.labels, n_iter=n_iter, converged=converged, state=run.state())
         return found._replace(bound=found.score if run.is_certain() else max(run.bound, found.score))

@@ -1,58 +1,61 @@
 """Tuned constants of relaxations, with the trade-off behind each constant.
 
-``benchmarks/quality/map_solvers.py`` and ``benchmarks/peers/certificates.py`` show what relaxations prove,
-and how fast.
+``benchmarks/quality/map_solvers.py`` and ``benchmarks/peers/certificates.py`` show what relaxations prove, and how fast
+they do so.
 """
 
-# Changes of the penalty: first interval, growth of intervals, factor of a change, ratio of residuals for a change.
+# Changes of the penalty: first interval; growth of intervals; factor of a change; ratio of residuals that causes a
+# change.
 # Intervals grow because convergence requires that changes end.
 FIRST_REVIEW, LONGER, PENALTY_FACTOR, IMBALANCE = 5, 1.5, 2.0, 5.0
 
-# Minimum number of factors per thread: for fewer, calls cost more than threads save.
+# Minimum number of factors per thread. For fewer factors, calls cost more than threads save.
 SMALLEST_RANGE = 64
 
-# Limits of branch and bound: joint states of one table and of all tables, free nodes, sweeps before the search.
-# On larger models the search would use up the budget without a proof.
+# Limits of branch and bound: joint states of one table; joint states of all tables; free nodes; sweeps before the
+# search.
+# On larger models, the search would use up the budget without a proof.
 MOST_CELLS_OF_BRANCHES, MOST_ENTRIES_OF_BRANCHES, MOST_NODES, N_SWEEPS = 2.0**14, 2.0**24, 5000, 100
 
-# Fraction of the budget for the search for labels, and its maximum.
+# Fraction of the budget for the search for labels; maximum budget of this search.
 SEARCH_SHARE, MOST_SEARCH = 0.25, 3e8
 
-# Budget per node and edge from which two-state models are first solved by the relaxation over cycles.
+# Minimum budget, per node and edge, with which two-state models are first solved by the relaxation over cycles.
 WORK_OF_VARIABLE = 1e4
 
 # Maximum number of entries of a table, of all tables before clusters are added, and of a cluster.
-# Larger tables would leave work for few sweeps only.
+# Larger tables would leave a budget for only a few sweeps.
 MOST_CELLS, MOST_ENTRIES, MOST_CELLS_OF_CLUSTER = 2**16, 2**24, 2**14
 
-# Sweeps end when a sweep lowers the bound by less than this fraction of the gap, or after this number of sweeps.
+# Sweeps end when a sweep lowers the bound by less than the fraction SLOW of the gap, or after MOST_SWEEPS sweeps.
 SLOW, MOST_SWEEPS = 3e-4, 200
 
-# Clusters are no longer added when they and the next sweeps lower the bound by less than this fraction of the gap.
+# Clusters are no longer added if they and the next sweeps lower the bound by less than this fraction of the gap.
 SLOW_ROUND = 3e-3
 
 # Number of nodes up to which elimination is always planned.
-# With more nodes, it is planned only if there are at least a fifth fewer than at the last attempt.
+# With more nodes, it is only planned if at least a fifth of the nodes have been removed since the last attempt.
 FEW_NODES = 30
 
-# Number of nodes whose distances to all others are in memory at once: more take more memory, fewer cost more calls.
+# Number of nodes whose distances to all other nodes are in memory together.
+# More nodes take more memory; fewer nodes require more calls.
 SOURCES = 200
 
-# Cycles of four edges are listed in advance in graphs with at most this number of pairs of neighbours per node.
-# On grids these cycles nearly suffice; in graphs of higher degree most of them are not needed.
+# Maximum number of pairs of neighbours per node for which cycles of four edges are listed in advance.
+# On grids, these cycles are nearly sufficient; in graphs of higher degree, most of them are not needed.
 MOST_PAIRS_OF_NODE = 40
 
-# Edges per node above which there are many linear programs, which seldom end with a proof.
-# Number of nodes and edges up to which cycles may be long: in larger models long cycles make programs slow.
+# Number of edges per node above which many linear programs are needed, which seldom end with a proof.
+# Number of nodes and edges up to which cycles may be long. In larger models, long cycles make programs slow.
 MOST_EDGES_OF_NODE, FEW_EDGES = 3.0, 400
 
-# Number of linear programs in automatic choices: on graphs with more than two edges per node, and on other graphs.
+# Number of linear programs in automatic choices: for graphs with more than two edges per node, and for other graphs.
 MOST_ROUNDS = (6, 30)
 
-# Maximum number of nodes and edges: larger linear programs take minutes each.
+# Maximum number of nodes and edges. Larger linear programs take minutes each.
 MOST_EDGES = 10**5
 
 # Maximum number of clusters added at once, relative to the number of regions.
-# Maximum number of nodes of a cycle, and of states at which a node is split to look for cycles.
+# Maximum number of nodes of a cycle; maximum number of states at which a node is split to look for cycles.
 # More clusters would lower the bound by less.
 ADDED_SHARE, LONGEST_CYCLE, MOST_SPLITS = 0.5, 24, 3

@@ -92,7 +92,7 @@ def test_models_without_choice_and_of_one_state():
 
 
 def test_what_it_does_not_take_is_an_error():
-    with pytest.raises(ValueError, match="needs nodes with two states, got 3; ClusterTightening"):
+    with pytest.raises(ValueError, match="needs nodes with two states, got 3: use ClusterTightening"):
         CycleRelaxation().map(PairwiseModel(lattice((4,)), np.zeros((4, 3)), np.eye(3)[None]))
     large = PairwiseModel(lattice((300, 300)), np.zeros((90_000, 2)), SPINS[None])
     assert not CycleRelaxation.fits(large)

@@ -111,7 +111,7 @@ def test_certified_labels_are_optimal(cls):
 def test_a_start_must_fit(cls):
     model = random_model(lattice((4, 4)), 3, "untied", seed=0)
     first = solve(cls(), model)
-    with pytest.raises(ValueError, match=f"init must be the state of a former result of {cls.__name__}"):
+    with pytest.raises(ValueError, match=f"init must be the state of an earlier result of {cls.__name__}"):
         cls().map(model, init=1)
     for other in (random_model("grid", 3, seed=0), random_model(lattice((4, 4)), 2, seed=0)):
         with pytest.raises(ValueError, match="init must"):
