@@ -11,20 +11,20 @@ from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Sta
 # States with smaller marginals count as unused.
 _UNUSED = 1e-9
 
-# Maximum number of joint states of the used states of a factor.
+# Maximum number of joint states of a factor, counting only used states of nodes.
 _MOST_CELLS = 2**16
 
 
 def best_coupling_statistics(
     model: PairwiseModel | FactorGraph, fractional: np.ndarray
 ) -> tuple[Statistics | FactorStatistics, np.ndarray]:
-    r"""Return the statistics of the best point of the local polytope for given node marginals, and its score by node.
+    r"""Return the statistics of the local polytope's best point for given node marginals, and its score by node.
 
     .. math::
         \max_{\tau_F \ge 0} \; \langle \theta_F, \tau_F \rangle, \qquad
         \sum_{y_F \sim y_s} \tau_F(y_F) = \tau_s(y_s) \ \text{ for each node } s \in F
 
-    The score of a factor is added to the term of its first node.
+    The score of a factor is added to the term of the first node of the factor.
     """
     # fractional: (N, K), float64; returns terms: (N,), float64
     if isinstance(model, FactorGraph):
@@ -49,7 +49,7 @@ def _couple_factors(model, fractional):
         n_cells = np.prod([len(used[node]) for node in scope], dtype=np.float64)
         if n_cells > _MOST_CELLS:
             raise ValueError(
-                f"factor {f} has {n_cells:.3g} joint states with positive marginals, more than {_MOST_CELLS}: use "
+                f"Factor {f} has {n_cells:.3g} joint states with positive marginals, more than {_MOST_CELLS}: use "
                 "learning='max_margin', whose labelings are not fractional."
             )
         cells = list(product(*(used[node] for node in scope)))
@@ -92,8 +92,8 @@ def best_couplings(model, fractional):
         \max_{\tau_{st} \ge 0} \; \langle \theta_{st}, \tau_{st} \rangle, \qquad
         \sum_b \tau_{st}(a, b) = \tau_s(a), \quad \sum_a \tau_{st}(a, b) = \tau_t(b)
 
-    Edges at a decided node have only one solution, and edges between nodes of two states have two extreme solutions.
-    All other edges are solved by one linear program.
+    An edge with a decided node has only one solution, and an edge between nodes of two states has two extreme
+    solutions. All other edges are solved by one linear program.
     """
     # fractional: (N, K), float64; returns: (E, K, K), float64
     tail, head = fractional[model.graph.edges[:, 0]], fractional[model.graph.edges[:, 1]]
@@ -114,7 +114,8 @@ def _bound_of_two_states(tables, tail, head):
 
 def _bound_of_more_states(tables, tail, head):
     n_edges, n_columns = tail.shape
-    # The last constraint of each edge is redundant; including it could make the program infeasible by rounding.
+    # The last constraint of each edge is redundant. With rounding errors, including it could make the program
+    # infeasible.
     cell = np.arange(n_edges * n_columns**2)
     edge, a, b = np.unravel_index(cell, tables.shape)
     kept = b < n_columns - 1

@@ -28,15 +28,15 @@ def nodes_of_edge_shares(model):
 
 
 def edge_shared_bound(model, shares, entropy="trivial"):
-    r"""Compute the bound that splits each node's scores among its edges and normalises each edge separately.
+    r"""Compute the bound that splits each node's scores among its edges and normalises every edge separately.
 
     .. math::
         \sum_{e = (i, j)} \log \sum_{a, b} \exp \bigl( \theta_e(a, b) + \lambda_{e i}(a) + \lambda_{e j}(b) \bigr)
             + c \sum_i \log \sum_a \exp \frac{u_i(a) - \sum_{e \ni i} \lambda_{e i}(a)}{c}
 
-    With :math:`c = 0` edges have all scores, :math:`\sum_{e \ni i} \lambda_{e i} = u_i`; with :math:`c = 1` nodes keep
-    the rest. Nodes without edges are normalised separately. For any shares, the value is an upper bound on the
-    log-partition. This bound is jointly convex in model and shares. Its minimum over the shares is the bound of
+    With :math:`c = 0`, edges share all scores of nodes, :math:`\sum_{e \ni i} \lambda_{e i} = u_i`; with :math:`c = 1`,
+    nodes keep the rest. Nodes without edges are normalised separately. For any shares, the value is an upper bound on
+    the log-partition. This bound is jointly convex in model and shares. Its minimum over the shares is the bound of
     :class:`EdgeEntropyBP`.
     """
     # shares: (2 * E * K,)
@@ -63,7 +63,7 @@ def edge_shared_bound(model, shares, entropy="trivial"):
         np.empty(model.n_columns**2 + 1),
     )
     if failed >= 0:
-        raise ValueError("model is infeasible: the scores around an edge forbid all of its pairs of states.")
+        raise ValueError("model is infeasible: the scores around an edge forbid all pairs of its states.")
     at_ends = at_ends.reshape(shares.shape)
     own = _normalise_nodes(even, sums @ shares, numbers, log_z_terms)
     unary = (sums @ at_ends + numbers[:, None] * own) / parts[:, None]
@@ -73,14 +73,14 @@ def edge_shared_bound(model, shares, entropy="trivial"):
 
 
 def _compute_entropy_weights(graph, node_number):
-    """Return the entropy weight of each node (one if it has no edges), and this weight plus its number of edges."""
+    """Return the entropy weight of each node (one without edges), and this weight plus the node's number of edges."""
     # returns: (N,), (N,)
     numbers = np.where(graph.degree == 0, 1.0, node_number)
     return numbers, graph.degree + numbers
 
 
 def _normalise_nodes(even: np.ndarray, given: np.ndarray, numbers: np.ndarray, log_z_terms: np.ndarray) -> np.ndarray:
-    """Return marginals of the scores that nodes keep (zeros if they keep none), and add up ``log_z_terms``."""
+    """Return marginals of the scores that nodes keep (zeros if none), and add to ``log_z_terms``."""
     # even: (N, K), scores of a node divided by its total weight; given: (N, K), sums of deviations at the node's edges
     # numbers: (N,), entropy weights; log_z_terms: (N,), modified in place
     own = np.zeros_like(even)
@@ -94,7 +94,7 @@ def _normalise_nodes(even: np.ndarray, given: np.ndarray, numbers: np.ndarray, l
 
 @options(kw_only=False)
 class EdgeEntropyBP(Inference):
-    r"""Marginals of a pairwise model under the trivial convex free energies, which sum the entropies of edges.
+    r"""Marginals of a pairwise model under a trivial convex free energy, which sums the entropies of edges.
 
     .. math::
         \log Z(\theta) \le \max_{\tau \in L} \; \langle \theta, \tau \rangle + \sum_e H(\tau_e) + c \sum_s H(\tau_s)
@@ -102,9 +102,9 @@ class EdgeEntropyBP(Inference):
                 \exp \bigl( \theta_e(a, b) + \lambda_{es}(a) + \lambda_{et}(b) \bigr)
                 + c \sum_s \log \sum_a \exp \frac{u_s(a) - \sum_{e \ni s} \lambda_{es}(a)}{c}
 
-    With :math:`c = 0` the edges share the unary scores completely, :math:`\sum_{e \ni s} \lambda_{es} = u_s`; with
-    :math:`c = 1` nodes keep the rest. The shares of one node after the other are set to their optimum, forwards and
-    backwards through the nodes:
+    With :math:`c = 0`, the edges share all unary scores, :math:`\sum_{e \ni s} \lambda_{es} = u_s`; with :math:`c = 1`,
+    nodes keep the rest. The shares are set to their optimum for one node after the other, forwards and backwards
+    through the nodes:
 
     .. math::
         \lambda_{es} = \frac{1}{d_s + c} \Bigl( u_s + \sum_{q \ni s} m_{qs} \Bigr) - m_{es}, \qquad
@@ -162,7 +162,7 @@ class EdgeEntropyBP(Inference):
 
 
 def optimise_edge_shares(model, *, max_iter=100, tol=1e-3):
-    """Split the unary scores of each node among its edges so that the bound with the trivial entropy is smallest."""
+    """Split the unary scores of each node among its edges so that the bound with the trivial entropy is minimal."""
     # returns: (2 * E * K,)
     best = _EdgeEntropyBound(model, None)
     for _ in range(max_iter):
@@ -190,7 +190,7 @@ class _EdgeEntropyBound:
         return max(changes)
 
     def build_model_and_shares(self) -> tuple:
-        """Return the model without states that an edge forbids, and deviations of edge scores from an even split."""
+        """Return the model without states that an edge forbids, and edge scores' deviations from an even split."""
         graph, n_columns = self.model.graph, self.model.n_columns
         at_ends = np.empty((2 * graph.n_edges, n_columns))
         at_ends[graph.incidence.half_edge] = self.messages.shares()
@@ -231,7 +231,7 @@ class _ScoreMessages:
 
 
 def _build_odds_messages(model, init, node_number):
-    """Return messages of two-state models as log-odds, or None if they cannot represent the model."""
+    """Return messages of two-state models as log-odds, or None if log-odds cannot represent the model."""
     if model.n_columns != 2 or model.n_states is not None or np.isneginf(model.unary).all(axis=1).any():
         return None
     field, _ = _field.make_field(model, maximum=False, appearance=np.ones(model.graph.n_edges))
@@ -265,5 +265,5 @@ class _OddsMessages:
         values, unary = self._values(), self.field.unary
         total = unary + np.bincount(self.node, weights=values, minlength=len(unary))
         second = (self.share * total)[self.node] - values - self.field.offset
-        # A forbidden state has share -inf, whichever of the two states it is.
+        # A forbidden state has share -inf, no matter which of the two states it is.
         return np.stack((np.where(second == np.inf, -np.inf, 0.0), np.where(second == np.inf, 0.0, second)), axis=1)

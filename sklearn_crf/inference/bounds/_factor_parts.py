@@ -59,7 +59,7 @@ def lay_out_forests(model, forests, weights):
 
 
 def lay_out_factors(model, entropy):
-    """Return the layout whose parts are single factors, and nodes that have no factor (for "factors": all nodes)."""
+    """Return the layout whose parts are single factors and nodes without factors (for "factors": all nodes)."""
     factors = list_large_factors(model)
     n_factors = len(factors)
     lengths = model.arity[factors]
@@ -89,10 +89,10 @@ class FactorParts:
     .. math::
         \log Z(\theta) \le \sum_P c_P \log Z_P(\theta(P)), \qquad \sum_P c_P \, \theta(P) = \theta
 
-    With the tree-reweighted entropy, parts are sets of factors without cycles, with probabilities as weights. With the
-    trivial entropies, parts are single factors (and nodes) of weight one. Every part has copies of its nodes. The
-    scores of a factor are divided evenly among the parts that contain it. The scores of a node deviate from even shares
-    by
+    With the tree-reweighted entropy, parts are sets of factors without cycles, weighted by their probabilities. With
+    the trivial entropies, parts are single factors (and nodes) of weight one. Every part has its own copies of nodes.
+    The scores of a factor are divided evenly among the parts that contain it. The scores of a node deviate from even
+    shares by
 
     .. math:: x_P = \sqrt{c_P} \, (\theta_s(P) - u_s / m_s), \qquad m_s = \sum_{P \ni s} c_P,
 
@@ -175,7 +175,7 @@ class FactorParts:
     # Values --------------------------------------------------------------------------------------------------------
 
     def project(self, x: np.ndarray) -> np.ndarray:
-        """Project a vector so that the scores of all parts add up to the model's scores."""
+        """Project a vector so that the scores of all parts sum to the model's scores."""
         x = x.reshape(-1, self.n_columns)
         mean = (self._sums @ x) / self.size_of_nodes[:, None]
         return (x - self.scale[:, None] * mean[self.layout.copy_node]).ravel()
@@ -188,12 +188,12 @@ class FactorParts:
         return value, self.project((self.scale[:, None] * unary).ravel())
 
     def shared_bound(self, model: FactorGraph, shares: np.ndarray) -> SharedBound:
-        """Return the bound for given shares, with its derivatives by the model and the shares."""
+        """Return the bound for given shares, with its derivatives with respect to the model and the shares."""
         marginals, unary = self.marginals(model, self.project(shares))
         return SharedBound(marginals, self.project((self.scale[:, None] * unary).ravel()))
 
     def marginals(self, model: FactorGraph, x: np.ndarray, **fields: Any) -> tuple[Marginals, np.ndarray]:
-        """Return the derivatives of the bound by the model's scores, and the marginals of all copies of nodes."""
+        """Return the bound's derivatives with respect to the model's scores, and marginals of all node copies."""
         run, _ = self._run(model, x)
         found = run.marginals(bound="upper", n_iter=2, converged=True)
         mean = self._average(found.unary)
@@ -315,13 +315,13 @@ class FactorForests(SpanningTrees):
     """A distribution over sets of factors without cycles, which take the place of the trees of a graph."""
 
     def __post_init__(self):
-        """Set equal weights if none are given; sets come from this package and need no checks."""
+        """Set equal weights if none are given; the package's own sets need no checks."""
         if self.weights is None:
             object.__setattr__(self, "weights", np.full(len(self.trees), 1 / len(self.trees)))
 
     @classmethod
     def of(cls, model: FactorGraph, rule: Any) -> "FactorForests":
-        """Return the distribution by a rule of :func:`choose_factor_forests`."""
+        """Return the distribution for a rule of :func:`choose_factor_forests`."""
         if isinstance(rule, FactorForests):
             return rule
         sets = choose_factor_forests(model, list_large_factors(model), rule)
@@ -391,7 +391,7 @@ class FactorShares:
         return self.parts.value_grad(self.model, x)
 
     def average(self, x: np.ndarray) -> Averages:
-        """Return means over the sets, and the largest difference between a set's node marginals and the means."""
+        """Return means over the sets, and the maximum difference between the node marginals of a set and the means."""
         x = self.project(x)
         marginals, of_copies = self.parts.marginals(self.model, x)
         terms = marginals.log_z_terms + bound_rounding(self, x)
@@ -400,7 +400,7 @@ class FactorShares:
         return Averages(marginals, float(apart), partial(self.parts.information, self.model, x))
 
     def find_steepest_tree(self, information: np.ndarray) -> np.ndarray:
-        """Return a set of factors with much information, towards which the bound decreases."""
+        """Return a set of factors with much information, in whose direction the bound decreases."""
         return find_steepest_forest(self.model, self.parts.layout.factors, information)
 
     def on(self, trees: FactorForests) -> "FactorShares":
@@ -412,7 +412,7 @@ def divide_scores(
     model: PairwiseModel | FactorGraph, entropy: str, trees: Any = "minimal"
 ) -> tuple[np.ndarray, Callable[..., SharedBound]]:
     """Return the node of each unknown score, and a function that computes the bound from a model and the unknowns."""
-    # entropy: "trw", "trivial" or "factors"; models may then differ from ``model`` in their scores only
+    # entropy: "trw", "trivial" or "factors"; later models may differ from ``model`` only in their scores
     if not isinstance(model, FactorGraph):
         if entropy == "trw":
             return list_share_nodes(model, trees), partial(compute_shared_bound, trees=trees)
@@ -422,7 +422,7 @@ def divide_scores(
 
 
 def _isolate_factors(layered, scores):
-    """Return single factors of a layered model on separate copies of their nodes, which have the given scores."""
+    """Return single factors of a layered model on separate copies of their nodes that have the given scores."""
     # scores: (n_slots, K)
     model, layers = layered.source, layered.layers
     copy = layered.order[layers.slot_node]
@@ -448,7 +448,7 @@ def _isolate_factors(layered, scores):
 
 
 def _compute_product_statistics(model, factors, ptr, node, weights):
-    """Return the statistics of factors whose nodes are independent, with the given weights of their states."""
+    """Return the statistics of factors whose nodes are independent, given the weights of the nodes' states."""
     # ptr: (F + 1,), slots of each factor; node: (n_slots,); weights: (n_slots, K)
     alone = FactorGraph(
         n_states=model.n_states[node],
@@ -468,7 +468,7 @@ def _compute_product_statistics(model, factors, ptr, node, weights):
 
 
 def _expect(probabilities, scores):
-    """Return the expected score of each row, in which impossible states count as zero."""
+    """Return the expected score of each row, where impossible states count as zero."""
     used = probabilities > 0
     return np.multiply(probabilities, scores, out=np.zeros_like(probabilities), where=used).sum(axis=1)
 

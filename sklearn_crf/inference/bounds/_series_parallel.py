@@ -41,7 +41,7 @@ def _cover(graph: Graph) -> np.ndarray:
     # returns: (n_subgraphs, E) of bool
     counts = np.zeros(graph.n_edges, dtype=np.int64)
     found: list[np.ndarray] = []
-    # A tree is a series-parallel graph itself, and needs no second one.
+    # A tree is itself a series-parallel graph, and needs no second subgraph.
     if graph.is_forest:
         return np.ones((1, graph.n_edges), dtype=bool)
     while not counts.all() or len(found) < _tuning.FEWEST_SUBGRAPHS:
@@ -54,10 +54,10 @@ def grow_series_parallel(graph: Graph, weight: np.ndarray) -> np.ndarray:
     """Return a series-parallel subgraph that prefers edges of large weight, as a mask of edges.
 
     Nodes are eliminated in the order of their degrees. The two neighbours of a node are joined by an additional edge.
-    If a node has more than two neighbours, the connections to all but two are cut where this loses the least weight.
+    If a node has more than two neighbours, all its connections except two are cut, where the least weight is lost.
     """
     # weight: (E,); returns: (E,) of bool
-    # For each node and neighbour: the least weight that disconnects them, and the edges that have this weight.
+    # For each node and neighbour: the minimum weight that disconnects them, and the edges that have this weight.
     links: list[dict] = [{} for _ in range(graph.n_nodes)]
     for e, (s, t) in enumerate(graph.edges.tolist()):
         links[s][t] = links[t][s] = (float(weight[e]), (e,))
@@ -86,7 +86,7 @@ def grow_series_parallel(graph: Graph, weight: np.ndarray) -> np.ndarray:
 class SeriesParallelShares(TreeScores):
     """Scores of series-parallel subgraphs, with the interface of :class:`NodeShares`.
 
-    Subgraphs that agree on the marginals of nodes may differ on edges, so the scores of edges are unknowns as well.
+    Subgraphs with equal marginals of nodes may differ in marginals of edges, so the scores of edges are also unknowns.
     """
 
     def __init__(self, model: Any, trees: SpanningTrees, mapped: Any) -> None:

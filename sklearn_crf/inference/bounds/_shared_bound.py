@@ -20,12 +20,12 @@ from sklearn_crf.inference.exact._tree import send_exact_messages
 from sklearn_crf.kernels.messages.edges import edge_log_normalisers
 from sklearn_crf.models import PairwiseModel, Statistics
 
-# Logarithm that replaces the logarithm of a zero message, because starts must be finite.
+# Replaces the logarithm of a zero message, because starts must be finite.
 _LEAST_LOG_MESSAGE = -50.0
 
 
 class Averages(NamedTuple):
-    """Means over trees, and their largest difference from the marginals of a tree."""
+    """Means over trees, and the maximum difference between the means and the marginals of a tree."""
 
     marginals: Marginals  # with the bound as ``log_z``
     disagreement: float
@@ -45,19 +45,19 @@ class _Group(NamedTuple):
 class NodeShares:
     r"""Scores :math:`\theta(T)` of trees, whose mean :math:`\sum_T \rho(T) \theta(T)` is the model's :math:`\theta`.
 
-    Edges have an even share, :math:`\theta_e / \nu_e` in every tree that contains them. Trees only differ in the scores
-    of nodes, whose differences from :math:`\theta_s` are stored in one vector
+    Each edge is divided evenly, :math:`\theta_e / \nu_e` in every tree that contains the edge. Trees differ only in the
+    scores of nodes, whose differences from :math:`\theta_s` are stored in one vector
 
     .. math::
         x_T = \sqrt{\rho(T)} \, (\theta_s(T) - \theta_s)
 
-    Its Euclidean metric equals the metric weighted by :math:`\rho(T)`. Hence every tree moves by its own marginals,
-    whatever its probability, and a projection subtracts weighted means.
+    The Euclidean metric of this vector equals the metric weighted by :math:`\rho(T)`. Hence every tree moves by its own
+    marginals, whatever its probability, and a projection subtracts weighted means.
 
-    The minimum remains the same: trees that agree on the marginals of nodes also agree on the marginals of edges,
-    because only one joint distribution with given ends has the form :math:`\exp(\theta_e / \nu_e)` times a function of
-    each end. So the minimum over scores of nodes equals the minimum over all scores. The problem over nodes has a third
-    of the unknowns for two states.
+    Restricting the unknowns to scores of nodes does not change the minimum. Trees that agree on the marginals of nodes
+    also agree on the marginals of edges, because only one joint distribution with given marginals of the ends has the
+    form :math:`\exp(\theta_e / \nu_e)` times a function of each end. With two states, there are only a third of the
+    unknowns.
     """
 
     # trees: must cover all edges
@@ -103,7 +103,7 @@ class NodeShares:
         return float(self.weights @ log_z), self._centre(gradient).ravel()
 
     def project(self, x: np.ndarray) -> np.ndarray:
-        """Project a vector so that weighted means over trees are zero: the scores then add up to the model's scores."""
+        """Project a vector so that weighted means over trees are zero, and scores sum to the model's scores."""
         return self._centre(x.reshape(self.shape).copy()).ravel()
 
     def _centre(self, values: np.ndarray) -> np.ndarray:
@@ -115,7 +115,7 @@ class NodeShares:
 
     def average(self, x: np.ndarray) -> "Averages":
         """Return means over trees. They are the derivatives of the bound, even if the trees disagree."""
-        # The sum of log-partitions is a bound only if the scores of the trees add up to the model's scores.
+        # The sum of log-partitions is a bound only if the scores of the trees sum to the model's scores.
         x = self.project(x)
         of_trees, tables, log_z_terms = self.marginals(x)
         unary, pairs = self.means.average_over_nodes(of_trees), self.means.average_over_edges(tables)
@@ -125,7 +125,7 @@ class NodeShares:
         return Averages(marginals, float(apart), partial(mutual_information, pairs))
 
     def find_steepest_tree(self, information: np.ndarray) -> np.ndarray:
-        """Return the tree with the most information, towards which the bound decreases fastest."""
+        """Return the tree with the most information, in whose direction the bound decreases fastest."""
         return minimum_spanning_tree(self.graph, -information)
 
     def on(self, trees: SpanningTrees) -> "NodeShares":
@@ -190,18 +190,18 @@ class NodeShares:
 
 
 def bound_rounding(scores, x):
-    """Return for each node the largest rounding error of the sum of its scores over trees, (N,)."""
-    # Deviations grow without limit if trees rule out states only in combination. They cancel with rounding errors.
+    """Return for each node the maximum rounding error of the sum of its scores over trees, (N,)."""
+    # If trees exclude states only in combination, deviations grow without limit. They cancel with rounding errors.
     return ROUNDING * (scores.scale @ np.abs(x.reshape(scores.shape)).max(axis=2))
 
 
 def make_infeasible_error():
-    """Return the error for trees without a labeling. The error names no node: trees number nodes differently."""
+    """Return the error for trees without a labeling, which names no node, because trees number nodes differently."""
     return ValueError("model is infeasible: a spanning tree of its graph has no allowed labeling.")
 
 
 class SharedBound(NamedTuple):
-    """Value of :func:`compute_shared_bound`: an upper bound on the log-partition, with its derivatives."""
+    """Result of :func:`compute_shared_bound`: an upper bound on the log-partition, with its derivatives."""
 
     marginals: Marginals
     gradient: np.ndarray  # (size,)
@@ -225,15 +225,15 @@ def marginals_from_pairs(model, unary, pairs, log_z_terms, **fields):
 def compute_shared_bound(model, shares, mapped=map, trees="minimal"):
     r"""Compute the bound :math:`\sum_T \rho(T) \log Z(\theta(T))` for given scores of trees.
 
-    The trees are chosen as in :class:`TightenBound`. For any shares the sum is an upper bound. It is jointly convex in
-    model and shares. Its minimum over the shares is the bound of :class:`TightenBound`.
+    The trees are chosen as in :class:`TightenBound`. For any shares, the sum is an upper bound. It is jointly convex in
+    the model and the shares. Its minimum over the shares is the bound of :class:`TightenBound`.
     """
     # shares: (size,); mapped: callable, default=map; trees: as in TightenBound
     scores = NodeShares(model, choose_spanning_trees(model.graph, trees, 0), mapped)
     unary, tables, log_z_terms = scores.marginals(scores.project(shares))
     pairs = scores.means.average_over_edges(tables)
     marginals = marginals_from_pairs(model, scores.means.average_over_nodes(unary), pairs, scores.weights @ log_z_terms)
-    # The adjoint of a projection is the projection itself.
+    # A projection is its own adjoint.
     return SharedBound(marginals, scores.project((unary * scores.scale[:, None, None]).ravel()))
 
 

@@ -61,7 +61,7 @@ class Tightening:
         self.messages = None
 
     def scores(self, trees: SpanningTrees) -> Shares:
-        """Return the scores of given trees, which the minimisation changes."""
+        """Return the scores of given trees, which are the unknowns of the minimisation."""
         if isinstance(self.model, FactorGraph):
             return FactorShares(self.model, trees)
         if isinstance(trees, SeriesParallel):
@@ -69,7 +69,7 @@ class Tightening:
         return NodeShares(self.model, trees, self.mapped)
 
     def _choose_better_start(self, scores: Shares, start: np.ndarray) -> np.ndarray:
-        """Return the result of message passing, warm-started from earlier trees, if it is better than a known start."""
+        """Return the result of message passing, started from earlier trees, if it is better than ``start``."""
         if self.start_sweeps == 0 or not isinstance(scores, NodeShares):
             return start
         best, best_value = start, scores.value_grad(start)[0]
@@ -84,7 +84,7 @@ class Tightening:
             x = scores.project(scores.from_messages(messages))
             before, (value, gradient) = value, scores.value_grad(x)
             if value > before + 1e-12 * abs(value) and damping == 0:
-                # The bound has risen: discard these messages and use damping.
+                # The bound has increased: discard these messages and use damping.
                 damping, converged = _tuning.DAMPING, False
                 continue
             self.messages = messages
@@ -100,7 +100,8 @@ class Tightening:
             found = self.solver(
                 scores.value_grad,
                 x,
-                # Project again, as combinations of projected gradients with large coefficients accumulate rounding.
+                # Project again, because rounding errors accumulate in combinations of projected gradients with large
+                # coefficients.
                 project=scores.project,
                 max_iter=self.max_iter - n_iter,
                 tol=tol,
@@ -114,7 +115,7 @@ class Tightening:
             is_at_end = not found.success or n_iter >= self.max_iter or found.residual == 0
             if tight.disagreement <= self.tol or is_at_end:
                 return tight
-            # Nodes agree within the tolerance, but a pair of nodes still differs by more.
+            # All nodes agree within the tolerance, but a pair of nodes still differs by more.
             tol *= 0.5 * self.tol / tight.disagreement
 
 
@@ -159,7 +160,7 @@ def _take_harmonic_step(tightening, current, tree, step):
 
 
 def _search_armijo_step(tightening, current, tree, gap, step):
-    """Halve the step until the bound decreases enough; return the result or None, the step, and iterations spent."""
+    """Halve the step until the bound decreases enough; return the result or None, the step, and the iterations used."""
     spent = 0
     for _ in range(_tuning.MOST_HALVINGS):
         tried = _take_harmonic_step(tightening, current, tree, step)
@@ -171,9 +172,9 @@ def _search_armijo_step(tightening, current, tree, gap, step):
 
 
 def _find_steepest_tree(tight):
-    """Return the tree towards which the bound decreases fastest, and the largest decrease that trees can achieve.
+    """Return the tree in whose direction the bound decreases fastest, and the largest possible decrease.
 
-    The derivative of the bound by the probability of an edge is the negative mutual information of the edge's ends.
+    The derivative of the bound with respect to the probability of an edge is minus the mutual information of its ends.
     """
     information = tight.means.information()
     tree = tight.scores.find_steepest_tree(information)
@@ -183,7 +184,7 @@ def _find_steepest_tree(tight):
 def stepped(tightening, tight, tree, step):
     """Return the unknowns after a step towards a new tree, and a start that splits scores evenly with the new tree.
 
-    In this start the weighted means of the deviations from even shares remain zero for any step.
+    In this start, the weighted means of the deviations from even shares remain zero for any step.
     """
     before = tight.scores
     trees = before.trees.stepped(tree, step).merged()
@@ -225,21 +226,21 @@ class TightenBound(Inference):
     Parameters
     ----------
     trees : str, int, SpanningTrees or list of array-like, default="minimal"
-        ``"minimal"``: few trees that cover all edges. ``"uniform"``: as many trees as make the edge probabilities even,
-        which usually gives a tighter bound. ``"snakes"``: four paths that run back and forth, on lattices with axis
-        neighbours. ``"series_parallel"``: subgraphs whose junction trees have cliques of three nodes, in place of
-        trees; the bound is usually tighter still, and takes more time. ``"optimal"``: the trees and probabilities that
-        give the tightest bound. An int: this number of trees. Or the trees themselves, for instance as a list with the
-        indices of the edges of each tree. In a factor graph, ``"optimal"`` adds sets that are grown greedily, and
-        ``"snakes"`` and ``"series_parallel"`` are not supported.
+        ``"minimal"``: a few trees that cover all edges. ``"uniform"``: as many trees as make the edge probabilities
+        even, which usually gives a tighter bound. ``"snakes"``: four paths that run back and forth, on lattices with
+        axis neighbours. ``"series_parallel"``: subgraphs whose junction trees have cliques of three nodes, in place of
+        trees; the bound is usually tighter still, but takes more time. ``"optimal"``: the trees and probabilities that
+        give the tightest bound. An int: this number of trees. The trees themselves can also be given, for instance as a
+        list with the indices of the edges of each tree. In a factor graph, ``"optimal"`` adds sets that are grown
+        greedily; ``"snakes"`` and ``"series_parallel"`` are not supported.
     solver : {"spg", "pqn"}, default="spg"
-        Spectral projected gradient, or projected quasi-Newton. Quasi-Newton never raises the bound, but takes more time
-        between evaluations.
+        Spectral projected gradient, or projected quasi-Newton. Quasi-Newton never increases the bound, but takes more
+        time between evaluations.
     start_sweeps : int, default=0
         Maximum number of sweeps of tree-reweighted message passing to compute the start, if the model is pairwise. The
-        result of the sweeps is used if it is better than even shares, ``init``, or the result for earlier trees. Sweeps
-        are damped once the bound no longer decreases, and end when the trees agree. A few hundred sweeps save most
-        iterations.
+        result of the sweeps is used if it is better than even shares, than ``init``, and than the result for earlier
+        trees. Sweeps are damped once the bound no longer decreases, and end when the trees agree. A few hundred sweeps
+        make most iterations unnecessary.
     max_iter : int, default=500
         Maximum number of iterations for each distribution over trees. With 0, scores are divided evenly among trees.
     tol : float, default=1e-4
@@ -252,7 +253,7 @@ class TightenBound(Inference):
         Weight of an added tree. ``"harmonic"`` weights all trees equally; the bound may rise temporarily, and the best
         bound is returned. ``"armijo"`` halves the weight until the bound decreases enough.
     random_state : int, RandomState instance or None, default=0
-        Determines the choice among trees that cover equally well.
+        Determines the choice among trees that cover the edges equally well.
 
     See Also
     --------
@@ -262,15 +263,16 @@ class TightenBound(Inference):
     -----
     Every tree gives an edge e the score :math:`\theta_e / \nu_e`; only scores of nodes are optimised. Trees that agree
     on the marginals of nodes also agree on the marginals of edges, so the minimum is the same. The metric of the steps
-    is weighted by :math:`\rho(T)`. In this metric the gradient for a tree is its marginals, and Eq. 139 of the
-    reference is a projection. Pairs or states that are forbidden by several trees only in combination are ruled out
-    only in the limit, which takes more iterations.
+    is weighted by :math:`\rho(T)`. In this metric, the gradient for a tree is its marginals, and Eq. 139 of the
+    reference is a projection. If several trees forbid pairs or states only in combination, these are excluded only in
+    the limit, which takes more iterations.
 
     The derivative of the bound with respect to an edge probability is the negative mutual information of the ends.
-    Hence a step towards the tree with the most information lowers the bound fastest. An added tree begins with an even
-    share.
+    Hence a step towards the tree with the most information decreases the bound fastest. An added tree begins with an
+    even share.
 
-    ``trees`` that are chosen here depend on the numbering of nodes and edges. So do the bound and the marginals.
+    If the trees are chosen by name or number, they depend on the numbering of nodes and edges, and so do the bound and
+    the marginals.
 
     References
     ----------
@@ -315,7 +317,7 @@ class TightenBound(Inference):
                 return NormProductBP("bethe")._marginals(model)._replace(state=None)
         elif model.graph.is_forest:
             return TreeInference()._marginals(model, n_threads=n_threads)
-        # BLAS threads for inner products would take ten times as long as sum-product on a busy machine.
+        # For inner products, BLAS threads would take ten times as long as sum-product on a busy machine.
         mapped = make_ordered_map(n_threads)
         with limit_blas_threads():
             tightening = Tightening(model, mapped, self.solver, self.start_sweeps, self.max_iter, self.tol, n_threads)
@@ -350,24 +352,25 @@ class TightenBound(Inference):
         disagreement = found.best.disagreement
         if disagreement <= self.tol:
             return (
-                f"TightenBound stopped after {len(found.bounds) - 1} of outer_iter={self.outer_iter} added trees, and "
-                f"the best distribution over trees may lower the bound by {found.gap:.2g}, more than tol={self.tol:g} "
-                "times the bound: raise outer_iter."
+                f"TightenBound stopped after {len(found.bounds) - 1} of outer_iter={self.outer_iter} added trees, "
+                f"but the best distribution over trees may decrease the bound by {found.gap:.2g}, more than "
+                f"tol={self.tol:g} times the bound: increase outer_iter."
             )
         return (
-            f"TightenBound stopped after {found.best.n_iter} of max_iter={self.max_iter} iterations with marginals of "
-            f"trees differing by {disagreement:.2g} from their mean, more than tol={self.tol:g}: raise max_iter."
+            f"TightenBound stopped after {found.best.n_iter} of max_iter={self.max_iter} iterations while marginals "
+            f"of trees differed by {disagreement:.2g} from their mean, more than tol={self.tol:g}: increase "
+            "max_iter."
         )
 
 
 def _start(scores, trees, init):
-    """Return how far the initial scores of each tree deviate from an even split of the scores among the trees."""
+    """Return the deviations of each tree's initial scores from an even split of the scores among the trees."""
     if init is None:
         return np.zeros(scores.size)
     former = init.trees
     same = np.array_equal(former.trees, trees.trees) and np.array_equal(former.weights, trees.weights)
     if not same or init.scores.shape != (scores.size,):
-        raise ValueError("init must come from a model with the same graph, number of states and trees.")
+        raise ValueError("init must be the state of a result for the same graph, number of states and trees.")
     return init.scores
 
 
@@ -388,10 +391,10 @@ def tighten_with_information(
 ) -> tuple:
     """Return the marginals for a distribution over sets of factors, and the information of each factor.
 
-    ``init`` may come from another distribution, whose scores are then kept for the sets that remain.
+    ``init`` may be the state for another distribution, whose scores are then kept for the sets that remain.
     """
     if is_forest_of_factors(model):
-        # Every set then holds all factors, whose probabilities are one.
+        # Every set then contains all factors, so their probabilities are one.
         found = NormProductBP("bethe").marginals_for_learning(model)
         return found._replace(state=None), np.zeros(np.count_nonzero(model.arity >= 2))
     if init is not None:
@@ -401,7 +404,7 @@ def tighten_with_information(
 
 
 def _carry_scores(init, trees):
-    """Return the scores of an earlier distribution over sets of factors for another distribution."""
+    """Convert the scores of one distribution over sets of factors to scores of another distribution."""
     former = init.scores.reshape(init.trees.n_trees, -1)
     place = {row.tobytes(): k for k, row in enumerate(init.trees.trees)}
     scores = np.zeros((trees.n_trees, former.shape[1]))

@@ -4,7 +4,7 @@ import numpy as np
 
 from sklearn_crf.graphs import SpanningTrees, build_trusted_graph, covering_trees, snakes
 
-# Cumulative weights of trees that agree in this number of digits count as equal.
+# Cumulative weights of trees that are equal to this number of digits count as equal.
 _DIGITS = 12
 
 
@@ -30,7 +30,7 @@ def list_connected_parts(graph):
 
 
 def choose_component_trees(graph, rule, random_state):
-    """Return covering trees of each component with edges, computed for each component separately."""
+    """Return covering trees for each component with edges, computed separately for each component."""
     # returns: pairs of the indices of a component's edges in the whole graph, and its distinct trees
     return [
         (edges, covering_trees(part, rule, random_state=random_state).merged())
@@ -41,8 +41,8 @@ def choose_component_trees(graph, rule, random_state):
 def combine_component_trees(graph, parts):
     """Combine distributions over the spanning trees of each component into one distribution over spanning forests.
 
-    Every edge keeps its probability. A forest takes from each component the tree at a common quantile, so that there
-    are few forests: two if all components have two equally likely trees.
+    Every edge keeps its probability. A forest combines, from each component, the tree at a common quantile. This gives
+    few forests: two if all components have two equally likely trees.
     """
     # parts: for each component with edges, the indices of its edges in the graph, and its trees
     ends = [np.cumsum(trees.weights)[:-1] for _, trees in parts]
@@ -58,7 +58,7 @@ def combine_component_trees(graph, parts):
 def choose_spanning_trees(graph, trees, random_state):
     """Return a distribution over distinct trees that cover every edge."""
     # trees: name of a rule, number of trees, SpanningTrees, or a list with the edge indices of each tree
-    # random_state: determines the choice among trees that cover equally well
+    # random_state: determines the choice among trees that cover the edges equally well
     if isinstance(trees, SpanningTrees):
         if not np.array_equal(trees.graph.edges, graph.edges):
             raise ValueError("trees must be spanning trees of the model's graph.")
@@ -72,8 +72,8 @@ def choose_spanning_trees(graph, trees, random_state):
 def _build_trees_by_rule(graph, rule, random_state):
     if isinstance(rule, bool) or not isinstance(rule, (str, int, np.integer)):
         raise ValueError(
-            'trees must be "minimal", "uniform", "snakes", a number of trees, a SpanningTrees object, or a list with '
-            f"the edge indices of each tree, got {rule!r}."
+            'trees must be "minimal", "uniform", "snakes", a number of trees, a SpanningTrees object, or a list '
+            f"with the edge indices of each tree, got {rule!r}."
         )
     if rule == "snakes":
         return snakes(graph)
@@ -83,11 +83,12 @@ def _build_trees_by_rule(graph, rule, random_state):
 
     def make():
         if isinstance(rule, str) and graph.n_components > 1:
-            # The trees must not depend on the rest of the graph: training packs small examples together.
+            # Training packs small examples together, so the trees of a component must not depend on the rest of the
+            # graph.
             found = combine_component_trees(graph, choose_component_trees(graph, rule, random_state)).merged()
         else:
             found = covering_trees(graph, rule, random_state=random_state).merged()
-        # Cache arrays only, because results cached with the graph must not reference the graph.
+        # Cache arrays only, because results cached with the graph must not refer to the graph.
         return found.trees, found.weights
 
     # Cached, because training requests the trees of each graph hundreds of times.

@@ -19,7 +19,7 @@ class TreeGroup(NamedTuple):
 
     first: int
     last: int  # index of the last tree, plus one
-    edges: slice  # place of the edges in the list of the edges of all trees, tree by tree
+    edges: slice  # position of the edges in the list of the edges of all trees, tree by tree
     graph: Graph
 
 
@@ -64,9 +64,9 @@ class TreeScores:
     .. math::
         x_T = \sqrt{\rho(T)} \, (\theta(T) - \text{even share})
 
-    Its Euclidean metric equals the metric weighted by :math:`\rho(T)`. Hence every tree moves by its own labels,
-    whatever its probability, and a projection subtracts weighted means. States and pairs that the model forbids are
-    forbidden in every tree.
+    The Euclidean metric of this vector equals the metric weighted by :math:`\rho(T)`. Hence every tree moves by its own
+    labels, whatever its probability, and a projection subtracts weighted means. States and pairs that the model forbids
+    are forbidden in every tree.
     """
 
     # trees: must cover all edges
@@ -92,7 +92,7 @@ class TreeScores:
         return int(np.prod(self.shape_of_nodes)) + self.tables.size
 
     def project(self, x: np.ndarray) -> np.ndarray:
-        """Project a vector so that weighted means over trees are zero: the scores then add up to the model's scores."""
+        """Project a vector so that weighted means over trees are zero, and scores sum to the model's scores."""
         nodes, edges = self._parts(x)
         nodes, edges = nodes / self.scale_of_nodes, edges / self.scale_of_edges
         nodes -= self.means.average_over_nodes(nodes)

@@ -4,23 +4,25 @@
 """
 
 # Number of message sweeps between two evaluations of the bound.
-# A larger number may make unnecessary sweeps, a smaller number evaluates the bound more often.
+# A larger number may cause unnecessary sweeps; a smaller number evaluates the bound more often.
 SWEEPS_AT_ONCE = 50
 
-# Damping once the bound no longer decreases. Undamped sweeps converge five times as fast, but may not converge at all.
+# Damping once the bound no longer decreases. Undamped sweeps converge five times as fast as damped ones, or not at all.
 DAMPING = 0.5
 
 # Fraction of the predicted linear decrease that a conditional gradient step must achieve.
 # Maximum number of halvings of a conditional gradient step.
 SUFFICIENT_DECREASE, MOST_HALVINGS = 0.1, 6
 
-# Number of nodes per group of trees: larger groups save calls on small trees, smaller groups can be shared by threads.
+# Number of nodes per group of trees. Larger groups need fewer calls for small trees; smaller groups suit more threads.
 NODES_AT_ONCE = 20_000
 
-# Least number of series-parallel subgraphs of a graph with cycles. With two, the gap between the bound and the
-# log-partition of random models on grids of 3 x 4 and 6 x 6 is 1.6 and 1.2 times as large; eight lower it by 6 to 10 %.
+# Minimum number of series-parallel subgraphs of a graph with cycles. With two instead of four, the gap between the
+# bound
+# and the log-partition of random models on grids of 3 x 4 and 6 x 6 is 1.6 and 1.2 times as large, respectively.
+# With eight, the gap is 6 to 10 % smaller.
 FEWEST_SUBGRAPHS = 4
 
-# Weight of an edge that other series-parallel subgraphs contain, relative to edges that none contains.
+# Weight of an edge that other series-parallel subgraphs contain, relative to edges that none of them contains.
 # It only breaks ties among subgraphs that cover equally many new edges.
 WEIGHT_OF_COVERED = 1e-3

@@ -27,7 +27,7 @@ from sklearn_crf.models._row_models import stored_rows
 
 @options(kw_only=False)
 class _MoveMaking(Inference):
-    """Local search in which a minimum cut finds each move, the best among exponentially many moves."""
+    """Local search whose moves are minimum cuts, each the best among exponentially many moves."""
 
     tasks = frozenset({"map"})
     _choices: ClassVar[dict] = {"nonsubmodular": ("error", "truncate")}
@@ -57,7 +57,7 @@ class _MoveMaking(Inference):
         if lowest.min() >= 0 and weight.min(initial=0) >= 0:
             return None
         kind = model.edge_type
-        # With one feature the value is the exact slack of each edge; with more features it is a lower bound.
+        # With one feature, the value is the exact slack of each edge; with more features, it is a lower bound.
         least = np.where(weight >= 0, weight * lowest[kind], weight * highest[kind]).sum(axis=1)
         rounding = 2 * precision(model) * np.abs(weight * np.abs(model.tables).max(axis=(2, 3))[kind]).sum(axis=1)
         for edge in np.flatnonzero(least < -rounding):
@@ -70,7 +70,7 @@ class _MoveMaking(Inference):
         """Return whether every edge of a checked model is known to satisfy the condition of the moves."""
         if self.nonsubmodular == "error":
             return True
-        # If there are as many tables as edges, checking all of them would take longer than it saves.
+        # If there are as many tables as edges, checking all tables would take longer than it saves.
         return len(model.tables) <= _tuning.TYPES_PER_PORTION and self._find_violated_edge(model) is None
 
     def _compute_condition_range(self, tables: np.ndarray) -> tuple:
@@ -122,7 +122,7 @@ class _MoveMaking(Inference):
         return Labeling(labels, value, bound=max(bound, value), n_iter=n_iter, converged=converged, state=labels)
 
     def _labels_by_rows(self, rows, n_threads=1):
-        """Return the labels of :meth:`map` on a lattice of three or more states, or None if it may fail."""
+        """Return the labels of :meth:`map` on a lattice of three or more states, or None if they may not be found."""
         # rows: RowModels; returns: (N,) int32
         n_states = map_tasks(lambda part, n_threads: self._count_states(rows, *part), parts_of(rows.graph), n_threads)
         if not all(n_states):
@@ -139,7 +139,7 @@ class _MoveMaking(Inference):
         try:
             self._require("map", model)
         except ValueError:
-            # The check of the whole model will name the edge.
+            # The check of the whole model will find and name the edge.
             return 0
         return model.n_columns
 
@@ -161,8 +161,8 @@ class _MoveMaking(Inference):
             if in_all == 0:
                 return n_iter, True
         warn_unconverged(
-            f"{type(self).__name__} stopped after max_iter={self.max_iter} rounds of moves, of which the last "
-            f"still raised the score by {in_all:.2g}; increase max_iter."
+            f"{type(self).__name__} stopped after max_iter={self.max_iter} rounds of moves, but the last round still "
+            f"increased the score by {in_all:.2g}: increase max_iter."
         )
         return self.max_iter, False
 
@@ -170,9 +170,10 @@ class _MoveMaking(Inference):
 class _Moves:
     """Best moves from one labeling of a model to another.
 
-    If all edges satisfy the condition of the moves, two facts save work. A node whose own scores outweigh all its edges
-    needs no choice. And the gain of a move is the sum of the gains of the connected parts of the nodes that change. A
-    move that was tried before can therefore only gain in parts next to nodes that have changed since.
+    If all edges satisfy the condition of the moves, two facts save work. First, no choice is needed for a node whose
+    own scores outweigh all its edges. Second, the gain of a move is the sum of the gains of the connected parts of
+    changed nodes. If a move was tried before, it can therefore only gain in parts next to nodes that have changed since
+    then.
     """
 
     # is_valid: whether all edges satisfy the condition of the moves
@@ -189,7 +190,7 @@ class _Moves:
 
     def move(self, labels, choice, n_threads=1, since=-1):
         """Change labels in place by the best move if it gains, and return the gain."""
-        # since: number of changes before this move was last tried, -1 if it was not tried
+        # since: number of changes before the last attempt at this move, or -1 if there was none
         keep, take = choice(labels)
         if self._is_valid:
             self._remove_decided_nodes(labels, keep, take, since)
@@ -206,7 +207,7 @@ class _Moves:
         return gain
 
     def _remove_decided_nodes(self, labels, keep, take, since):
-        """Fix the nodes whose best choice in the move is already known."""
+        """Fix the nodes for which the best choice in the move is already known."""
         # If two moves are equally good, the labels may differ from the move that was made.
         may_skip = since >= 0 and np.array_equal(keep, labels)
         n_free = settle_by_scores(self._values[0], self._influence, keep, take)
@@ -218,11 +219,12 @@ class _Moves:
 
 
 class _PricedMoves:
-    """Best moves from one labeling of a model to another if each label that is used has a cost.
+    """Best moves from one labeling of a model to another if every label that is used has a cost.
 
-    The network has one more node for each label, with state 0 if the label is used and 1 if it is not. State 0 costs
-    the label cost. So does an edge between state 1 and a node that has the label. The best states of these nodes
-    therefore subtract the label costs of a move. Only labels whose use depends on the move have edges.
+    The network has an additional node for each label, with state 0 if the label is used and state 1 if it is not. State
+    0 has the label cost as its cost. An edge between state 1 and a node with the label also has this cost. The best
+    states of the additional nodes therefore subtract the label costs of a move. Only labels whose use depends on the
+    move have edges.
     """
 
     # costs: (K,) float64, label costs
@@ -231,7 +233,7 @@ class _PricedMoves:
         self._values = (model.unary, *gather_pairwise_values(model), model.graph.edges)
         self._model, self._costs = model, costs
         n_states, n_features = model.n_columns, model.tables.shape[1]
-        # Scores in double precision, so that capacities of float32 models are as fine.
+        # Use double precision, so that capacities of float32 models are as fine as those of float64 models.
         states, tables = np.arange(n_states), np.zeros((n_states, n_features, n_states, n_states))
         tables[states, 0, states, 1] = -costs
         unary = np.full((n_states, n_states), -np.inf)
@@ -240,7 +242,7 @@ class _PricedMoves:
         self._unary, self._tables = np.concatenate((model.unary, unary)), np.concatenate((model.tables, tables))
 
     def build_network(self, keep: np.ndarray, take: np.ndarray) -> tuple[CutNetwork, np.ndarray, np.ndarray]:
-        """Return the network of a move between two labelings, and both labelings with the states of labels added."""
+        """Return the network of a move between two labelings, and both labelings extended by the states of labels."""
         model, free = self._model, keep != take
         depends = self._costs > 0
         depends[keep[~free]] = False
@@ -299,8 +301,8 @@ class AlphaExpansion(_MoveMaking):
         \qquad \text{for all } a, b, \alpha ,
 
     which holds if :math:`-\theta` is a metric (Potts, truncated absolute difference). The score never decreases. The
-    final score is within a known factor of the best: for a Potts model with non-negative unary energies, the energy
-    (minus the score) is at most twice the lowest.
+    final score is within a known factor of the best score: for a Potts model with non-negative unary energies, the
+    energy (minus the score) is at most twice the lowest energy.
 
     Parameters
     ----------
@@ -308,8 +310,8 @@ class AlphaExpansion(_MoveMaking):
         Maximum number of rounds over all states. Usually fewer than ten are needed.
     nonsubmodular : {"error", "truncate"}, default="error"
         What to do if an edge violates the condition. "error" raises ValueError and names the edge. "truncate" lowers
-        the scores of the two mixed choices of such an edge by half of the violation each, in the moves where it
-        matters, as gco does. The score still never decreases.
+        the scores of the two mixed choices of such an edge by half of the violation each, in all moves that it affects,
+        as gco does. The score still never decreases.
     label_costs : float or array-like of shape (K,), optional
         Cost of each label that at least one node has, or the same cost for all labels: finite numbers that are not
         negative. The score of a labeling is lowered by the costs of its labels, in ``score`` and ``bound`` of the
@@ -318,13 +320,13 @@ class AlphaExpansion(_MoveMaking):
 
     Notes
     -----
-    Starts from the labels of :class:`ICM`, or from ``init``: labels, such as the ``state`` of an earlier result.
-    Moves are tried in the order of the states, so that results are deterministic. Cuts are exact for scores that are
-    rounded to integers of 60 bits. Integers of 30 bits are used if they are fine enough, in float32 models and in
-    models with more than 131,072 nodes and more than two states. With two states and only submodular edges, the result
-    is exact and equals :class:`GraphCut`. Otherwise moves start from the better of the start and the truncated cut.
-    With more than two states ``bound`` is inf, or with label costs the sum of the highest scores of nodes and edges,
-    minus the least cost of labels.
+    The start is the labels of :class:`ICM`, or ``init``: labels, such as the ``state`` of an earlier result. Moves are
+    tried in the order of the states, so results are deterministic. Cuts are exact for scores that are rounded to
+    integers of 60 bits. Integers of 30 bits are used if they are fine enough: in float32 models, and in models with
+    more than 131,072 nodes and more than two states. With two states and only submodular edges, the result is exact and
+    equals the result of :class:`GraphCut`. Otherwise, moves start from the better of two labelings: the start and the
+    truncated cut. With more than two states, ``bound`` is inf. With label costs, it is the sum of the highest scores of
+    nodes and edges, minus the minimum cost of labels.
 
     References
     ----------
@@ -369,7 +371,7 @@ class AlphaExpansion(_MoveMaking):
             return Labeling(labels, value, bound=value, state=labels)
         moves = _PricedMoves(model, costs)
         if model.n_columns == 2:
-            # One cut chooses between both labels at every node, and which labels are used.
+            # One cut chooses between both labels at every node, and also which labels are used.
             network, kept, offered = moves.build_network(np.zeros_like(labels), np.ones_like(labels))
             decided = network.cut(kept, offered, TRUNCATE, n_threads)[: len(labels)].astype(np.int32)
             value = self._evaluate(model, decided)
@@ -387,7 +389,7 @@ class AlphaExpansion(_MoveMaking):
         return super()._evaluate(model, labels) - float(self._get_costs(model)[np.unique(labels)].sum())
 
     def _finish(self, model: PairwiseModel, found: Labeling, climbs: bool) -> Labeling:
-        # Do not use the base class, whose bound and hill climbing ignore label costs.
+        # Do not call the base class, because its bound and hill climbing ignore label costs.
         return found if self._get_costs(model).any() else super()._finish(model, found, climbs)
 
     @staticmethod
@@ -397,7 +399,7 @@ class AlphaExpansion(_MoveMaking):
     @staticmethod
     def _choice(state, labels):
         if state < 0:
-            # A removal of a label is coded as the complement of its number: its nodes get other labels in this move.
+            # The removal of a label is coded as the complement of its number: its nodes get other labels in this move.
             return labels.copy(), np.where(labels == ~state, np.int32(-1), labels)
         return labels.copy(), np.full_like(labels, state)
 
@@ -473,7 +475,7 @@ class AlphaBetaSwap(_MoveMaking):
 
 
 def as_label_costs(label_costs: Any, n_states: int) -> np.ndarray:
-    """Return the cost of each label, (K,) float64; raise ValueError for numbers that are not costs."""
+    """Return the cost of each label, (K,) float64; raise ValueError for numbers that are not valid costs."""
     costs = as_scores(0.0 if label_costs is None else label_costs, "label_costs", np.float64, may_forbid=False)
     if costs.shape not in ((), (n_states,)):
         raise ValueError(
@@ -485,7 +487,7 @@ def as_label_costs(label_costs: Any, n_states: int) -> np.ndarray:
 
 
 def _bound_priced_score(model: PairwiseModel, costs: np.ndarray) -> float:
-    """Return the sum of the highest scores of nodes and edges, minus the cost of the labels that nodes need."""
+    """Return the sum of the highest scores of nodes and edges, minus the costs of labels that nodes need."""
     highest = sum(
         float(counts @ np.maximum.reduceat(scores, starts)) for scores, starts, counts in Proof(model).groups()
     )
@@ -496,8 +498,8 @@ def _bound_priced_score(model: PairwiseModel, costs: np.ndarray) -> float:
 def _start(model, init):
     """Return allowed labels to start from."""
     if init is None:
-        # A start from a local optimum of single-node changes leaves less work to the moves.
-        # The final score is 0.07 % higher on average.
+        # If the start is a local optimum of changes of single nodes, fewer moves are needed.
+        # The final score is also 0.07 % higher on average.
         return improve_by_climbing(model, label_nodes_independently(model))
     labels = check_labels(model, init, name="init").copy()
     best = label_nodes_independently(model)

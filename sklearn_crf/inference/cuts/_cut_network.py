@@ -27,11 +27,12 @@ from sklearn_crf.kernels.cuts.fusion_moves import (
 )
 from sklearn_crf.models._row_models import find_ordered_offsets
 
-# Directions are stored in one byte; this value means none.
+# Directions are stored in one byte. This value means that there is no direction.
 _NO_PARENT = 254
 
 
-# Limits within which the kernels send flow along lines and spread excess, before they search for paths
+# Fractions of nodes with excess, from which the kernels send flow along lines or spread excess before searching for
+# paths
 HEAD_START = _tuning.LEAST_FOR_LINES, _tuning.LEAST_TO_SPREAD, _tuning.MOST_IN_BOXES
 
 
@@ -42,7 +43,7 @@ def lattice_arrays(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray, np
 
 def _lattice_arrays(graph):
     steps, _, counts = find_ordered_offsets(graph)
-    # Direction k runs along offset k, direction -1 - k runs back.
+    # Direction k runs along offset k, and direction -1 - k runs back.
     delta = np.ascontiguousarray(np.concatenate((steps, -steps[::-1])))
     shape = np.array(graph.shape, dtype=np.int64)
     return np.array(counts, dtype=np.int64), delta, shape, np.stack((np.zeros_like(shape), shape))
@@ -71,7 +72,7 @@ class LatticeFlow:
         return bool(find_ordered_offsets(graph))
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Set the capacities of edges and add to costs of nodes; return the first edge without capacities, or -1."""
+        """Set the capacities of edges and add to costs of nodes; return the first unsuitable edge, or -1."""
         rounding, workspace = (scale, endless, precision, mode), (self._flag, self._next)
         return lattice_terms(*values, keep, take, self.counts, *rounding, cost, *workspace, self.residual)
 
@@ -82,7 +83,7 @@ class LatticeFlow:
 
     @cached_property
     def _of_one_call(self) -> tuple:
-        """Buffers that all cuts of a network pass to the kernel for a whole cut."""
+        """Buffers that all cuts of a network pass to the kernel that computes a whole cut."""
         n_nodes, kind = len(self.excess), self.excess.dtype
         *search, progress = self._search_workspace(self._whole)
         step = int(self.delta[: len(self.counts)].max())
@@ -119,10 +120,10 @@ class LatticeFlow:
         boxes = self._list_boxes()
         if len(boxes) > 1 and (n_threads > 1 or share_left <= _tuning.MOST_IN_BOXES):
             closed = self._close_borders()
-            # The search in a box also visits children across its border: remove children from the previous cut.
+            # The search in a box also visits children beyond its border, so remove children of the previous cut.
             self._parent.fill(_NO_PARENT)
             map_tasks(lambda box, n_threads: self._solve_box(box), boxes, n_threads)
-            # Reopen borders in reverse order, because diagonal arcs cross two borders and are saved twice.
+            # Reopen borders in reverse order, because diagonal arcs cross two borders and are stored twice.
             for arcs, capacities in reversed(closed):
                 arcs[...] = capacities
         self._solve_box(self._whole)
@@ -157,8 +158,8 @@ class LatticeFlow:
                 handed_over = True
 
     def _search_workspace(self, box: np.ndarray) -> tuple:
-        """Return the workspace for the search in a box, including its progress."""
-        # Buffers are filled from their start, so that the system only provides the memory that is actually used.
+        """Return the workspace for the search in a box, including the progress of the search."""
+        # Buffers are filled from their start, so the system only provides the memory that is actually used.
         lists = np.empty((4, _compute_volume(box)), dtype=np.int32)
         bucket = np.empty(_compute_volume(box) + 4, dtype=np.int32)
         return self._label, self._parent, self._flag, self._next, lists, bucket, np.zeros(8, dtype=np.int64)
@@ -220,7 +221,7 @@ class SlotFlow:
         return np.empty(0, dtype=np.int64), *self.incidence[:2]
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Set the capacities of edges and add to costs of nodes; return the first edge without capacities, or -1."""
+        """Set the capacities of edges and add to costs of nodes; return the first unsuitable edge, or -1."""
         _, _, half_edge, reverse = self.incidence
         rounding = (scale, endless, precision, mode)
         return slot_terms(*values, keep, take, half_edge, reverse, *rounding, cost, self.residual, self._cross)
@@ -239,10 +240,10 @@ class SlotFlow:
 # Treatment of edges that are not submodular, numbered as in kernels/cuts/fusion_moves.pyx.
 STOP, TRUNCATE, CROSS = 0, 1, 2
 
-# Largest capacity, which represents infinity. Four times this capacity fits into the type, because an excess may grow
-# by arriving flow and by a message before it is clipped.
+# Largest capacity, which represents infinity. Four times this capacity fits into the type: before it is clipped, an
+# excess may grow by arriving flow and by a message.
 _MOST = {np.dtype(np.int32): 2**29 - 1, np.dtype(np.int64): 2**60}
-# Largest exponent of the scale for which products with denormal scores remain finite.
+# Maximum exponent of the scale for which products with denormal scores remain finite.
 _LARGEST_EXPONENT = 900
 
 
@@ -255,7 +256,7 @@ def gather_pairwise_values(model):
 
 
 def precision(model):
-    """Return the relative error up to which an edge counts as modular, since sums of scores have rounding errors."""
+    """Return the relative error within which an edge counts as modular, because sums of scores have rounding errors."""
     return _PRECISION[model.dtype]
 
 
@@ -275,12 +276,12 @@ class Rounding(NamedTuple):
 
     @classmethod
     def of(cls, graph, carried, spread, may_be_coarse, endless=False):
-        """Return the finest scale that the capacities around a node allow; int32 if allowed and fine enough."""
+        """Return the finest scale for the capacities around a node; int32 if allowed and fine enough."""
         # carried: bound on the finite capacity of an arc; endless: whether some capacity is infinite
         # spread: sum over nodes of (best score - worst score), and the number of nodes where these scores differ
         total, n_unlike = spread
         typical = total / max(n_unlike, 1)
-        # One more than the number of edges of a node, so that an excess clipped at ``most`` outweighs all of them.
+        # The number of edges plus one, so that an excess clipped at ``most`` outweighs all edges of the node.
         around = carried * (_find_largest_degree(graph) + 1)
         coarse = may_be_coarse and not endless and around <= _MOST[np.dtype(np.int32)] * _tuning.COARSEST * typical
         dtype = np.dtype(np.int32 if coarse else np.int64)
@@ -290,33 +291,36 @@ class Rounding(NamedTuple):
             # All finite capacities together must be smaller than one infinite capacity.
             largest = 16 * (total + carried * graph.n_edges)
         if not np.isfinite(largest):
-            raise ValueError("products of tables and edge_weight are too large: their sums overflow.")
+            raise ValueError(
+                "products of tables and edge_weight are so large that their sums overflow: scale the scores down."
+            )
         return cls(dtype, float(integer_scale(largest, dtype)) if largest > 0 else 1.0, most)
 
 
 def integer_scale(largest: Any, dtype: Any) -> Any:
-    """Return the units per unit of score with which integers of a type hold the largest capacities."""
-    # The scale is a power of two, so that equal binary fractions, such as small integers, stay equal.
+    """Return the scale, in units per unit of score, at which integers of a type hold the largest capacities."""
+    # The scale is a power of two, so that binary fractions with few digits, such as small integers, are exact.
     return 2.0 ** np.minimum(np.floor(np.log2(largest_capacity_of(dtype) / largest)), _LARGEST_EXPONENT)
 
 
 def largest_capacity_of(dtype: Any) -> int:
-    """Return the largest capacity that integers of a type represent; it stands for infinity."""
+    """Return the largest capacity that integers of a type represent, which stands for infinity."""
     return _MOST[np.dtype(dtype)]
 
 
 def require_choice(node: int) -> None:
-    """Raise Infeasible unless ``node`` is -1. :func:`integer_excess` returns a node without an allowed state, or -1."""
+    """Raise Infeasible unless ``node``, which ``integer_excess`` returns for a node without an allowed state, is -1."""
     if node >= 0:
-        raise Infeasible(f"model is infeasible: -inf in unary and tables leaves no state to node {node}.")
+        raise Infeasible(f"model is infeasible: -inf in unary and tables forbids every state of node {node}.")
 
 
 class CutNetwork:
-    """Network for any number of minimum cuts between pairs of labelings of one model, which share its buffers.
+    """Network for any number of minimum cuts between pairs of labelings of one model, with shared buffers.
 
-    Capacities are integers, ``scale`` units per unit of score, so that every step of the flow is exact. The scale is
-    the largest for which int64 holds the capacities around a node (int32 if a float32 model loses nothing by it). Each
-    term is then rounded by at most 2**-60 of these capacities. An excess beyond all capacities of its node is clipped.
+    Capacities are integers, with ``scale`` units per unit of score, so that every step of the flow is exact. The scale
+    is the largest scale for which int64 holds the capacities around a node; int32 is used if a float32 model loses
+    nothing. Each term is then rounded by at most 2**-60 of these capacities. An excess larger than all capacities of
+    its node is clipped.
     """
 
     # mirrored: join the graph to its mirror image, for edges that are not submodular (roof duality)
@@ -332,7 +336,7 @@ class CutNetwork:
     def _choose_scale(self) -> np.dtype:
         model = self.model
         carried, endless = bound_capacities(model)
-        # Moves on large models with many states are approximate anyway, and an int32 unit is below 2**-20 there.
+        # Moves on large models with many states are approximate in any case, and there an int32 unit is below 2**-20.
         is_large = model.n_columns > 2 and model.graph.n_nodes > _tuning.NODES_FOR_HALF
         may_be_coarse = model.dtype == np.float32 or is_large
         spread = 0.0, 0
@@ -349,8 +353,8 @@ class CutNetwork:
 
     @property
     def rounding_error(self) -> float:
-        """Maximum difference of scores by which integer capacities may miss the best cut."""
-        # Rounding changes each term of a node or an edge by at most half a unit, for both labelings.
+        """Maximum difference between the best score and the score of a cut with integer capacities."""
+        # For both labelings, rounding changes each term of a node or an edge by at most half a unit.
         return (self.model.graph.n_nodes + self.model.graph.n_edges) / self._rounding.scale
 
     def cut(self, keep, take, mode=STOP, n_threads=1):
@@ -375,7 +379,7 @@ class CutNetwork:
 
 
 def _find_largest_degree(graph):
-    # An upper bound for lattices, which is known without listing their incidence.
+    # An upper bound for lattices that needs no list of their incidence.
     if graph.offsets is not None:
         return 2 * len(graph.offsets)
     return graph.largest_degree

@@ -19,9 +19,9 @@ def fuse_labelings(model: PairwiseModel | FactorGraph, labelings: list[np.ndarra
     .. math::
         \max_{x \in \{0, 1\}^N} \mathrm{score}\big(y_s (1 - x_s) + z_s x_s\big)
 
-    as far as roof duality determines :math:`x_s`. Nodes that it leaves open keep y, and the score never decreases
+    as far as roof duality determines :math:`x_s`. The remaining nodes keep y, and the score never decreases
     (Lempitsky et al. 2010). On a factor graph :math:`x_s` is decided jointly for each connected part of the nodes where
-    y and z differ. The parts have no factor in common, so each part is accepted on its own if it raises the score
+    y and z differ. The parts have no factor in common, so each part is accepted separately if it increases the score
     (Tinos et al. 2015). The first labeling is fused with the others one by one, until none of them improves it.
 
     Parameters
@@ -67,7 +67,7 @@ def fuse_labelings(model: PairwiseModel | FactorGraph, labelings: list[np.ndarra
 
 
 def choose_fusion(model):
-    """Return a function that fuses labels with another labeling, or returns the labels if no fusion scores higher."""
+    """Return a function that fuses labels with another labeling, and returns the labels if no fusion scores higher."""
     if isinstance(model, FactorGraph):
         search = Descent(model)
         arrays, unary = search.arrays, search.unary
@@ -89,7 +89,7 @@ def choose_fusion(model):
         taken = network.cut(labels, other, CROSS)[: model.graph.n_nodes]
         fused = np.where(taken, other, labels)
         values = (model.unary, *gather_pairwise_values(model), model.graph.edges)
-        # Roof duality may leave all nodes open, so also consider the other labeling as a whole.
+        # Roof duality may leave all nodes undecided, so also consider the other labeling as a whole.
         for candidate in (fused, other):
             if score_gain(*values, labels, candidate) > 0:
                 return candidate

@@ -19,7 +19,7 @@ from sklearn_crf.models import PairwiseModel
 
 
 class CutState(NamedTuple):
-    """Numbers of edges and of nodes that a minimum cut could not decide."""
+    """Numbers of edges and of nodes for which a minimum cut gave no decision."""
 
     n_nonsubmodular: int
     n_unlabelled: int
@@ -42,18 +42,19 @@ class GraphCut(Inference):
     nonsubmodular : {"error", "truncate", "qpbo"}, default="error"
         What to do with edges that are not submodular. ``"error"`` raises ValueError and names the first edge.
         ``"truncate"`` lowers the scores of their mixed labelings by :math:`(b + c - a - d) / 2` each, which leaves a
-        modular term. ``"qpbo"`` is roof duality, which labels some of the nodes as in some labeling with the highest
-        score (persistency), and bounds the best score from above. The other nodes are filled in by iterated conditional
+        modular term. ``"qpbo"`` is roof duality. It labels some of the nodes as in some labeling with the highest score
+        (persistency), and gives an upper bound on the best score. The other nodes are labelled by iterated conditional
         modes that start from their unary scores.
 
     Notes
     -----
-    States forbidden by -inf in ``unary`` are hard seeds. In ``tables``, -inf is allowed where a network can express
-    it: at (0, 1) and (1, 0), in whole rows and in whole columns; with ``"qpbo"`` it is allowed anywhere. Scores are
-    rounded to integers of 60 bits (float32 models: 30 bits if these are fine enough). The cut is exact for these.
+    States forbidden by -inf in ``unary`` are hard seeds. In ``tables``, -inf is allowed where a network can represent
+    it: at (0, 1) and (1, 0), in whole rows and in whole columns. With ``"qpbo"`` it is allowed anywhere. Scores are
+    rounded to integers of 60 bits (for float32 models to 30 bits, if these are fine enough). The cut is exact for the
+    rounded scores.
 
     ``Labeling.state`` is a :class:`CutState`: the number of edges that are not submodular, and the number of nodes that
-    roof duality left open. ``Labeling.bound`` is an upper bound on the best score for all three options.
+    roof duality did not label. ``Labeling.bound`` is an upper bound on the best score for all three options.
 
     References
     ----------
@@ -101,7 +102,7 @@ class GraphCut(Inference):
         try:
             labels = _label_by_cut(model, _cut_network.TRUNCATE, n_threads)
         except _cut_network.NotSubmodular as stopped:
-            # The first edge can be truncated, but this edge cannot.
+            # The first edge can be truncated, but the edge of this error cannot.
             raise ValueError(_explain(model, stopped.args[0], np.inf, self.nonsubmodular)) from None
         if not n_nonsubmodular:
             return self._exact(model, labels)
@@ -141,15 +142,15 @@ def _label_by_cut(model, mode, n_threads):
 
 
 def _compute_relaxed_score(model: PairwiseModel, labels: np.ndarray) -> float:
-    """Return the relaxed score of a labeling in which -1 stands for half of each state."""
+    """Return the relaxed score of a labeling, in which -1 stands for half of each state."""
     return half_integral_score(model.unary, *_cut_network.gather_pairwise_values(model), model.graph.edges, labels)
 
 
 def solve_exact_cut(model: PairwiseModel, n_threads: int = 1) -> Labeling | None:
-    """Return the result of a minimum cut, or None if the cut cannot represent some edges."""
+    """Return the result of a minimum cut, or None if no cut can represent some edges."""
     if model.n_columns > 2:
         return None
-    # Most models that a cut cannot represent are detected while capacities are set, without a check in advance.
+    # If a cut cannot represent the model, this is mostly detected while capacities are set, without a check in advance.
     found = GraphCut(nonsubmodular="truncate")
     try:
         return found._exact(model, _label_by_cut(model, _cut_network.STOP, n_threads))
@@ -163,7 +164,7 @@ def count_not_submodular(model: PairwiseModel) -> int:
 
 
 def _find_not_submodular(model: PairwiseModel) -> tuple:
-    """Return the first edge that is not submodular or -1, its violation, and the number of such edges."""
+    """Return the first edge that is not submodular (or -1), its violation, and the number of such edges."""
     return find_not_submodular(*_cut_network.gather_pairwise_values(model), _cut_network.precision(model))
 
 
@@ -175,8 +176,8 @@ def _explain(model, edge, lacking, nonsubmodular):
         f"a + d >= b + c by {lacking:.6g}"
     )
     if nonsubmodular == "truncate":
-        return f"{sentence}; an infinite violation cannot be truncated, use nonsubmodular='qpbo'."
-    return f"{sentence}; use nonsubmodular='qpbo' or 'truncate', or another inference."
+        return f"{sentence}. An infinite violation cannot be truncated: use nonsubmodular='qpbo'."
+    return f"{sentence}: use nonsubmodular='qpbo' or 'truncate', or another inference."
 
 
 def _complete(model, labels):
@@ -187,7 +188,7 @@ def _complete(model, labels):
     labels[nodes] = model.unary[nodes].argmax(axis=1)
     ptr, neighbor, half_edge, _ = model.graph.incidence
     values = (model.unary, *_cut_network.gather_pairwise_values(model), ptr, neighbor, half_edge)
-    # Every change raises the score, so the loop ends; the limit guards against endless changes by rounding.
+    # Every change increases the score, so the loop ends. The limit prevents endless changes due to rounding errors.
     for _ in range(len(nodes) + 1):
         checkpoint()
         if not complete_sweep(*values, nodes, labels):

@@ -29,7 +29,7 @@ class CutScores(NamedTuple):
 
 
 class CutSums(NamedTuple):
-    """Differences between the best labelings of lattices and the true labelings; NaN in ``value`` if a cut failed."""
+    """Differences between the best and the true labelings of lattices; ``value`` is NaN if a cut failed."""
 
     value: np.ndarray  # (n,)
     n_errors: np.ndarray  # (n,)
@@ -73,14 +73,14 @@ class LatticeCuts:
         self._arrays.append(arrays)
 
     def solve(self, chosen: list[int], scores: CutScores, n_threads: int) -> CutSums:
-        """Compute the minimum cuts of some of the lattices."""
+        """Compute the minimum cuts of the chosen lattices."""
         tables, dtype, n = scores.tables, scores.tables.dtype, len(chosen)
         sums = np.full((n, 4 + len(scores.weights) + tables.size), np.nan)
         largest = np.array([self._largest[i] for i in chosen], dtype=np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             carried = (largest[:, np.newaxis] * np.ptp(tables, axis=(2, 3)).astype(np.float64)).sum(axis=2).max(axis=1)
             highest = largest @ np.abs(tables).sum(axis=(0, 2, 3), dtype=np.float64)
-        # Without a bound on capacities, the rounding scale would depend on the scores of all nodes.
+        # Without a bound on capacities, the scale for rounding would depend on the scores of all nodes.
         if (carried > 0).all() and (highest <= SCORE_LIMITS[dtype]).all():
             rows = np.array([self._rows[i] for i in chosen], dtype=np.int64)
             n_directions = rows[:, 2]

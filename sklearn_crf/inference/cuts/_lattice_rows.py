@@ -22,12 +22,13 @@ from sklearn_crf.models._row_models import RowModels, split_row_ranges
 
 
 class LatticeRows(NamedTuple):
-    r"""A large lattice with two states, whose scores are computed for a few rows at a time and never stored.
+    r"""Large lattice with two states, whose scores are computed for a few rows at a time and never stored.
 
-    Besides its input, a minimum cut then stores its residual capacities and its forests, which take 26 bytes per node
-    with four neighbours, and up to 8 for its queues. Scores are computed twice, once to find the scale of the integers.
-    Integers have 30 bits, also for float64, if a unit is then less than 2**-20 of a typical difference of unary scores;
-    otherwise they have 60 bits. The score of the labels is below the best by at most one unit per node and edge.
+    In addition to its input, a minimum cut then stores its residual capacities and its forests, which take 26 bytes per
+    node with four neighbours, and up to 8 bytes for its queues. Scores are computed twice, the first time to find the
+    scale of the integers. Integers have 30 bits, also for float64, if a unit is then less than 2**-20 of a typical
+    difference of unary scores; otherwise they have 60 bits. The score of the labels is below the best by at most one
+    unit per node and edge.
 
     If edges are not submodular, by :math:`l_e = b + c - a - d > 0`, the cut solves the truncated model, in which the
     mixed labelings of these edges score less by :math:`l_e / 2`. A second flow then rewards each node i for leaving its
@@ -36,9 +37,10 @@ class LatticeRows(NamedTuple):
     .. math::
         m_i = \sum_{e \ni i, \, l_e > 0, \, \hat y_{e_1} = \hat y_{e_2}} l_e / 2 .
 
-    These rewards are upper bounds for the model itself, in which an edge gains only if one end leaves and the other end
-    stays. Hence some best labeling keeps the labels of all nodes that stay in the second flow. Few nodes leave their
-    label. Roof duality on their rows, given the labels of the nodes that stay, must decide them.
+    These rewards are upper bounds for the model itself, in which an edge gains only if one end leaves its label and the
+    other end keeps its label. Hence some best labeling keeps the labels of all nodes that do not leave in the second
+    flow. Few nodes leave their label. In the rows of these nodes, roof duality must decide the labels, given the labels
+    of all nodes that stay.
     """
 
     rows: RowModels
@@ -49,7 +51,7 @@ class LatticeRows(NamedTuple):
         return graph.n_nodes > 2 * _tuning.NODES_OF_ROWS and graph.shape is not None and LatticeFlow.fits(graph)
 
     def labels(self, n_threads=1, may_truncate=True):
-        """Return the best labels, (N,) int32, or None if they cannot be found in this way."""
+        """Return the best labels, (N,) int32, or None if they cannot be found row by row."""
         # may_truncate: whether to accept edges that are not submodular
         graph = self.rows.graph
         parts = parts_of(graph)
@@ -76,7 +78,7 @@ class LatticeRows(NamedTuple):
         return None if endless else (carried, *unary_spread(model.unary[of_rows]), count_not_submodular(model))
 
     def _undo_truncation(self, flow, rounding, labels, parts, n_threads):
-        """Convert labels of the truncated model to labels of the model, or return None if that fails."""
+        """Convert labels of the truncated model to labels of the model, or return None if the conversion fails."""
         found = map_tasks(lambda part, n_threads: self._find_truncated(labels, *part), parts, n_threads)
         nodes, amounts = (np.concatenate(column) for column in zip(*found, strict=True))
         if not len(nodes):
@@ -108,7 +110,7 @@ class LatticeRows(NamedTuple):
         return np.concatenate((tail[alike], head[alike])), np.tile(lacking[edges[alike]] / 2, 2)
 
     def _solve_roof_dual(self, labels, stays, start, stop):
-        """Return labels of some rows given the nodes that stay, or None if roof duality leaves some nodes open."""
+        """Return labels of some rows given the nodes that stay, or None if roof duality does not label all nodes."""
         checkpoint()
         own = self.rows.nodes(start, stop)
         known = np.where(stays[own], labels[own], -1)
@@ -120,8 +122,8 @@ class LatticeRows(NamedTuple):
 class RowMoves:
     """Best moves between labelings of a large lattice, whose capacities are computed for a few rows at a time.
 
-    Scores are computed twice per move, for capacities and for the gain. Between moves a flow with 26 bytes per node
-    with four neighbours stays in memory.
+    Each move computes scores twice, for capacities and for the gain. Between moves, a flow with 26 bytes per node with
+    four neighbours stays in memory.
     """
 
     # rows: RowModels
@@ -137,7 +139,7 @@ class RowMoves:
     def move(self, labels, choice, n_threads=1, since=-1):
         """Change labels in place by the best move if it gains, and return the gain."""
         # labels: (N,) int32; since: ignored, because each move considers all nodes again
-        # choice: callable(labels) -> states that nodes may keep and take, in place of their labels
+        # choice: callable(labels) -> states that nodes may keep, and states that they may take in place of their labels
         arguments = self._flow, self._rounding, self.rows
 
         def write(part, n_threads):
@@ -159,7 +161,7 @@ class RowMoves:
         return bound_capacities(model)[0], *unary_spread(model.unary[self.rows.nodes(0, stop - start)])
 
     def _gain(self, labels, choice, taken, start, stop):
-        """Return the gain of the moves in some rows, given that earlier rows have already moved."""
+        """Return the gain of the moves in some rows, given that earlier rows have already changed."""
         checkpoint()
         own = self.rows.nodes(start, stop)
         if np.array_equal(_apply_moves(labels[own], choice, taken[own]), labels[own]):

@@ -57,7 +57,7 @@ def test_whatever_is_forbidden(model, entropy):
 def test_it_is_a_bound_after_any_number_of_iterations(scale, n_states, entropy):
     model = random_model("grid", n_states, "untied", scale=scale, seed=0)
     log_z = BruteForce().marginals(model).log_z
-    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+    with pytest.warns(ConvergenceWarning, match="increase max_iter"):
         bounds = [EdgeEntropyBP(max_iter=n, tol=0, entropy=entropy).marginals(model).log_z for n in (1, 2, 5, 20)]
     assert np.all(np.diff(bounds) <= 1e-9 * abs(log_z))
     assert bounds[-1] >= log_z

@@ -141,7 +141,7 @@ def test_warm_start():
     assert again.log_z == pytest.approx(first.log_z, abs=1e-12)
     with pytest.raises(ValueError, match="init must be the state"):
         algorithm.marginals(model, init=3)
-    with pytest.raises(ValueError, match="init must come from a model with the same graph"):
+    with pytest.raises(ValueError, match="init must be the state of a result for the same graph"):
         algorithm.marginals(random_model("cycle", 3, seed=0), init=first.state)
 
 
