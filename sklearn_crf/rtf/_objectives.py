@@ -137,7 +137,7 @@ class PredictionLoss:
         return value, (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
 
     def adjoint(self, model, slope, init=None, n_threads=1):
-        r"""Return :math:`J^{-1}` times the loss's derivative for the prediction, and the result of the solver."""
+        r"""Return :math:`J^{-1}` times the derivative of the loss for a prediction, and the solver's result."""
         # slope: (N, D)
         # Derivatives are divided by their largest magnitude, so that they stay within the range of float32.
         unit = float(np.abs(slope).max(initial=0.0)) or 1.0
@@ -399,7 +399,7 @@ class GaussianLikelihood:
         try:
             factor = scipy.linalg.cho_factor(precision, lower=True)
         except np.linalg.LinAlgError as error:
-            raise make_not_definite_error("because its Cholesky factorisation fails") from error
+            raise make_not_definite_error("its Cholesky factorisation fails") from error
         covariance = scipy.linalg.cho_solve(factor, np.eye(y.size))
         y = np.asarray(y, dtype=np.float64)
         mean = (covariance @ model.h.ravel().astype(np.float64)).reshape(y.shape)

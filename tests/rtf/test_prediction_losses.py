@@ -123,7 +123,7 @@ def test_inverses_of_blocks(dtype, n, n_values):
     wrong = blocks.copy()
     wrong[n // 2, -1, -1] = -1.0
     assert invert_blocks(wrong, workspace, out) == n // 2
-    with pytest.raises(ValueError, match=f"as the diagonal block of node {n // 2} is not"):
+    with pytest.raises(ValueError, match=f"the diagonal block of node {n // 2} is not"):
         invert_diagonal_blocks(wrong, dtype)
 
 

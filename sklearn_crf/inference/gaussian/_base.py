@@ -85,7 +85,7 @@ class GaussianInference(Inference):
             Model with the precision J; its ``h`` is not used.
         right_hand_side : array-like of shape (N, D) or (R, N, D)
         init : array-like of the same shape, optional
-            Starting point of iterations, of the shape of ``right_hand_side``; zero by default.
+            Starting point of the iterations, with the shape of ``right_hand_side``; zero by default.
         n_threads : int, default=1
             Number of threads for this model; results do not depend on it.
 
@@ -110,7 +110,7 @@ class GaussianInference(Inference):
         return Solution(x, *self._solve(model, several_b, several_x, n_threads))
 
     def _solve(self, model, b, x, n_threads):
-        """Replace x by the solutions; return the largest residual, the most iterations, and whether all converged."""
+        """Replace x by the solutions; return the largest residual, most iterations, and whether all converged."""
         # b, x: (R, N, D)
         raise ValueError(
             f"{type(self).__name__} does not solve linear systems: use ConjugateGradient, GaussianDirect or GaussianBP."
@@ -133,13 +133,13 @@ class Doubled(NamedTuple):
 
     @classmethod
     def of(cls, model):
-        """Return the arrays of a model in float64, copying only arrays of other types."""
+        """Return the arrays of a model in float64; arrays that already have this type are not copied."""
         return cls(*(np.asarray(a, dtype=np.float64) for a in (model.h, model.diagonal, model.blocks)))
 
 
 def make_not_definite_error(where):
     """Return the error for a precision matrix that is not positive definite."""
-    return ValueError(f"model has no mean: its precision is not positive definite, {where}.")
+    return ValueError(f"model has no mean, because its precision is not positive definite: {where}.")
 
 
 def invert_diagonal_blocks(diagonal, dtype=np.float64):
@@ -149,7 +149,7 @@ def invert_diagonal_blocks(diagonal, dtype=np.float64):
         if diagonal.size and invert(np.ascontiguousarray(diagonal, dtype).ravel(), found.ravel()) <= 0:
             raise _make_bad_block_error(int(np.argmin(diagonal)))
         return found
-    # For small blocks LAPACK is ten times slower, and threads that call it wait for its lock.
+    # For small blocks, LAPACK is ten times slower, and threads that call it wait for its lock.
     diagonal, workspace = np.ascontiguousarray(diagonal, dtype), np.empty(diagonal.shape[1:])
     found = np.empty(diagonal.shape, dtype)
     n_sound = invert_blocks(diagonal, workspace, found)
@@ -159,7 +159,7 @@ def invert_diagonal_blocks(diagonal, dtype=np.float64):
 
 
 def _make_bad_block_error(node):
-    return make_not_definite_error(f"as the diagonal block of node {node} is not")
+    return make_not_definite_error(f"the diagonal block of node {node} is not positive definite")
 
 
 def check_vectors(model, vectors, name):

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, make_range_runner
-from sklearn_crf.inference.gaussian._base import Doubled, GaussianInference, GaussianMarginals, make_not_definite_error
+from sklearn_crf.inference.gaussian._base import Doubled, GaussianInference, GaussianMarginals
 from sklearn_crf.kernels.gaussian.gaussian import send_gaussians
 
 
@@ -21,7 +21,7 @@ class GaussianMessages(NamedTuple):
 
 @options(kw_only=False)
 class GaussianBP(GaussianInference):
-    r"""Belief propagation with Gaussian messages: exact on forests; on other graphs the mean is exact if it converges.
+    r"""Belief propagation with Gaussian messages, exact on forests. On other graphs, the mean is exact at convergence.
 
     .. math::
         P_{s \to t} = -J_{ts} P_{s \setminus t}^{-1} J_{st}, \qquad
@@ -29,9 +29,9 @@ class GaussianBP(GaussianInference):
 
     where :math:`P_{s \setminus t}` is :math:`A_s` plus the precisions of all messages to s except the message from t,
     and :math:`q_{s \setminus t}` is :math:`h_s` plus the shifts of these messages. All messages are updated at once. On
-    graphs with cycles the covariance counts some paths more than once or not at all. The iteration converges if the
+    graphs with cycles, the covariance counts some paths more than once or not at all. The iteration converges if the
     spectral radius of the absolute values of the normalised couplings is below one. Such fields are called
-    walk-summable; diagonally dominant fields are among them.
+    walk-summable; diagonally dominant fields are an example.
 
     Parameters
     ----------
@@ -46,8 +46,8 @@ class GaussianBP(GaussianInference):
     Raises
     ------
     ValueError
-        If an option is out of its range, ``init`` does not fit, or a precision is not positive. In the last case the
-        field is not walk-summable, or not positive definite.
+        If an option is out of its range, ``init`` does not fit, or a precision is not positive. If a precision is not
+        positive, the field is not walk-summable or not positive definite.
 
     References
     ----------
@@ -88,7 +88,7 @@ class GaussianBP(GaussianInference):
             converged = change <= self.tol * scale
         if not converged:
             warn_unconverged(
-                f"GaussianBP stopped after max_iter={self.max_iter} sweeps with messages still changing by "
+                f"GaussianBP stopped after max_iter={self.max_iter} sweeps while messages were still changing by "
                 f"{change / scale:.2g} of the largest number of the model, more than tol={self.tol:g}: increase "
                 "max_iter or damping."
             )
@@ -100,7 +100,7 @@ class GaussianBP(GaussianInference):
     def _solve(self, model, b, x, n_threads):
         runs = []
         for one, found in zip(b, x, strict=True):
-            # Messages depend on the right-hand side, so x is of no use as a start.
+            # Messages depend on the right-hand side, so x cannot be used as a start.
             marginals = self._marginals(replace(model, h=one), n_threads=n_threads)
             found[:] = marginals.mean
             off = np.linalg.norm(one - model.product(found)) / (np.linalg.norm(one) or 1.0)
@@ -139,8 +139,9 @@ def _sweep(model, arrays, old, damping, new, run):
 
     run(part, model.graph.n_nodes)
     if min(changes) < 0:
-        raise make_not_definite_error(
-            f"or it is not walk-summable: belief propagation left node {int(-1 - min(changes))} without precision"
+        raise ValueError(
+            f"GaussianBP left node {int(-1 - min(changes))} without precision, because the model is not walk-summable "
+            "or its precision is not positive definite: use ConjugateGradient or GaussianDirect."
         )
     return max(changes)
 

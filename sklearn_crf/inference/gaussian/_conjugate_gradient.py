@@ -20,19 +20,20 @@ class ConjugateGradient(_base.GaussianInference):
     .. math::
         J u = h, \qquad \text{until } \|h - J u\| \le \mathrm{tol} \, \|h\|
 
-    J is never stored: products run over the edges, on chains and planes row by row. The number of iterations grows with
-    the square root of the condition number of J, which the ``eigenvalue_bounds`` of a field's factors keep small.
+    J is never stored: products run over the edges, and on chains and planes row by row. The number of iterations grows
+    with the square root of the condition number of J, which the ``eigenvalue_bounds`` of a field's factors keep small.
 
     Parameters
     ----------
     max_iter : int, default=1000
         Maximum number of iterations.
     tol : float, default=1e-6
-        Iterations stop when the norm of the residual, relative to the right-hand side, is at most this. In float32 the
-        recursively updated residual drifts from the true residual at about 1e-6.
+        Iterations stop when the norm of the residual, relative to the norm of the right-hand side, is at most this. In
+        float32, the recursively updated residual drifts away from the true residual at about 1e-6.
     n_probes : int, default=0
-        Number of random sign vectors for estimating the covariance blocks, with D solves for each; 0 returns no
-        covariance. The estimate is unbiased, and its error decreases with the square root of the number.
+        Number of random sign vectors for estimating the covariance blocks, with D solves for each vector; with 0, no
+        covariance is returned. The estimate is unbiased, and its error decreases with the square root of the number of
+        vectors.
     random_state : int, RandomState instance or None, default=None
         Determines the sign vectors.
 
@@ -101,11 +102,11 @@ class ConjugateGradient(_base.GaussianInference):
 
 
 def _make_curvature_error():
-    return _base.make_not_definite_error("as conjugate gradients met a direction without curvature")
+    return _base.make_not_definite_error("conjugate gradients found a direction without curvature")
 
 
 def _build_whole_diagonal(model):
-    """Return the diagonal blocks, plus the diagonal of ``precision_operator`` if it is known."""
+    """Return the diagonal blocks, plus the diagonal of ``precision_operator`` if this is known."""
     # returns: (N, D, D)
     more = getattr(model.precision_operator, "diagonal", None)
     if more is None:
@@ -188,7 +189,7 @@ class _System:
     def _sum_over_ranges(self, kernel):
         """Add the partial sums of ranges in order, and return both totals."""
         self.run(kernel, len(self.sums), smallest_range=1)
-        # cumsum adds in the order of the kernels; Python's sum compensates rounding in newer versions.
+        # cumsum adds in the order of the kernels, whereas Python's sum compensates rounding errors in newer versions.
         return np.cumsum(self.sums, axis=0)[-1].tolist()
 
     def _inner(self, a, b):

@@ -18,8 +18,9 @@ class GaussianDirect(GaussianInference):
         u = J^{-1} h, \qquad
         \log Z = \tfrac12 h^\top J^{-1} h + \tfrac{N D}{2} \log 2 \pi - \tfrac12 \log \det J
 
-    Results are exact up to rounding, in float64. On planes the factors fill in: an image of a million pixels takes
-    minutes and gigabytes, while :class:`ConjugateGradient` takes a second. The covariance takes N D additional solves.
+    Results are exact up to rounding errors, in float64. On planes, the factors fill in: for an image of a million
+    pixels, the factorisation takes minutes and gigabytes, while :class:`ConjugateGradient` takes a second. The
+    covariance takes N D additional solves.
 
     Parameters
     ----------
@@ -95,10 +96,10 @@ def _factorise(model):
     try:
         factor = scipy.sparse.linalg.splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
     except RuntimeError as error:
-        raise make_not_definite_error("as it is singular") from error
+        raise make_not_definite_error("it is singular") from error
     pivots = factor.U.diagonal()
     if pivots.min() <= 0 or not np.array_equal(factor.perm_r, factor.perm_c):
-        raise make_not_definite_error("as its factorisation has a pivot that is not positive")
+        raise make_not_definite_error("its factorisation has a pivot that is not positive")
     return factor, float(np.log(pivots).sum())
 
 

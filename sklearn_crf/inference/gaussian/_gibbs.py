@@ -23,14 +23,14 @@ class GaussianGibbs(GibbsChains, _base.GaussianInference):
         m_s = A_s^{-1} \Big( h_s - \sum_{t \ne s} J_{st} y_t \Big)
 
     The mean is estimated by the average of the :math:`m_s`. The covariance block of a node is estimated by
-    :math:`A_s^{-1}` plus the covariance of its :math:`m_s` over sweeps. Both estimates vary less than averages over the
+    :math:`A_s^{-1}` plus the covariance of its :math:`m_s` over sweeps. Both estimates vary less than averages of the
     drawn values (Rao and Blackwell).
 
     Raises
     ------
     ValueError
         If an option is out of its range, ``init`` does not fit, or a diagonal block is not positive definite. Also if
-        the last values :math:`y` of a chain have :math:`y^\top J y < 0`: the precision is then not positive definite,
+        the last values :math:`y` of a chain have :math:`y^\top J y < 0`. The precision is then not positive definite,
         and the values grow without bound.
 
     Notes
@@ -92,7 +92,7 @@ class GaussianGibbs(GibbsChains, _base.GaussianInference):
             largest = np.abs(chain.values).max(initial=1.0)
             unit = chain.values / largest if np.isfinite(largest) else None
             if unit is None or np.sum(unit * model.product(unit)) < -rounding * np.sum(unit**2):
-                raise _base.make_not_definite_error("as the values of a chain have negative curvature")
+                raise _base.make_not_definite_error("the values of a chain have negative curvature")
 
 
 class _GaussianChain:

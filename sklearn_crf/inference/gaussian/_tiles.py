@@ -41,17 +41,17 @@ def solve_mean_in_tiles(
 
     .. math:: J u = h, \qquad \|h - J u\| \le \mathrm{tol} \, \|h\|
 
-    Each tile is solved with a margin around it, as a separate field, and returns the mean of its pixels. The result
-    then violates the equations only at pixels with neighbours in other tiles, because the tile solved for its own
-    values of these neighbours. Tiles with too large violations are solved again with twice the margin, if necessary up
+    Each tile is solved as a separate field with a margin around it, and returns the mean of its own pixels. The result
+    then violates the equations only at pixels with neighbours in other tiles, because the tile used its own solution
+    for these neighbours. Tiles whose violations are too large are solved again with twice the margin, if necessary up
     to the whole plane.
     """
     # shape: rows and columns of the plane; solver: its ``tol`` is for the plane; n_pixels: maximum size of a tile
     # model_of: ``model_of(window, n_threads)`` returns the :class:`~sklearn_crf.models.GaussianModel` of a window
     # The model of a window contains the factors inside the window.
-    # n_jobs: threads over tiles; results do not depend on it
+    # n_jobs: number of threads, which share the tiles; results do not depend on it
     # reach: distance from the border of a window within which its model may differ from the model of the plane
-    # period: windows begin at rows and columns that are multiples of this
+    # period: windows begin at rows and columns that are multiples of this number
     # and_also: ``and_also(model, n_threads)`` returns further values (N, ...);
     # Each tile stores the further values of its pixels.
     # margin, max_margin: initial and maximum number of rows and columns around a tile
@@ -109,7 +109,7 @@ class _Seam(NamedTuple):
     inner: np.ndarray  # (n,) int32: inner ends, as pixel numbers in the rectangle
     outer: np.ndarray  # (n,) int32: outer ends, as pixel numbers in the rectangle
     blocks: np.ndarray  # (n, D, D): blocks of J, with rows of the inner ends
-    thought: np.ndarray  # (n, D): mean values that the tile assumed for the outer ends of its edges
+    thought: np.ndarray  # (n, D): mean values that the tile assumed for the outer ends
 
     def missing(self, mean):
         """Return the squared norm by which the mean of the plane violates the equations of the tile."""
@@ -123,9 +123,9 @@ class _Seam(NamedTuple):
 
 
 def _solve_tile(model_of, shape, solver, tile, window, former, and_also, n_threads):
-    """Return the mean, further values, the seam, and the squared norms of h and of the residual."""
+    """Return the mean, the further values, the seam, and the squared norms of h and of the residual."""
     model = model_of(window, n_threads)
-    # The residual of a solve also covers the margin, which is discarded.
+    # The residual of a solve also covers the margin, whose values are discarded.
     share = np.sqrt(np.prod(tile.shape) / np.prod(window.shape))
     own = clone(solver).set_params(tol=_tuning.SHARE_OF_SOLVES * share * solver.tol)
     init = None if former is None else np.asarray(former[window.slices]).reshape(model.h.shape)

@@ -3,17 +3,18 @@
 ``benchmarks/speed/rtf_scaling.py`` measures the speed of Gaussian inference in tree fields.
 """
 
-# Minimum number of values for a separate partial sum: for fewer, the call costs more than the computation.
+# Minimum number of values for a separate partial sum. For fewer values, the call takes longer than the computation.
 SMALLEST_RANGE = 2**14
 
 # Number of values that one call processes, summed over its iterations.
-# A smaller number needs more calls, but Ctrl-C is only noticed between calls.
+# A smaller number needs more calls; with a larger number, Ctrl-C is noticed later, because it is only checked between
+# calls.
 NUMBERS_AT_ONCE = 2**20
 
-# Number of columns of the inverse computed at once. More columns take more memory, fewer columns cost more calls.
+# Number of columns of the inverse computed at once. More columns take more memory; fewer columns require more calls.
 COLUMNS_AT_ONCE = 256
 
-# Number of pixels of a tile without margin, initial margin, and number of tiles whose means are in memory at once.
+# Number of pixels of a tile without margin; initial margin; number of tiles whose means are in memory together.
 # Larger tiles and margins take more memory and fewer rounds.
 TILE, MARGIN, TILES_AT_ONCE = 512 * 512, 32, 16
 
