@@ -15,7 +15,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel, extract
 
 
 class AutoState(NamedTuple):
-    """State of an automatic result: name and state of the chosen algorithm."""
+    """State of an automatic result, with the name and the state of the chosen algorithm."""
 
     chosen: str
     state: object
@@ -23,7 +23,7 @@ class AutoState(NamedTuple):
 
     @staticmethod
     def of(init: Any, chosen: str) -> Any:
-        """Return the state for a warm start of the chosen algorithm, or None if another algorithm was chosen before."""
+        """Return the state for a warm start of the chosen algorithm; None if another algorithm was chosen before."""
         return init.state if isinstance(init, AutoState) and init.chosen == chosen else None
 
 
@@ -55,7 +55,7 @@ class Automatic(Inference):
         self, model: Any, budget: Budget, init: Any, exactly: Callable, roughly: Callable
     ) -> tuple[list, list[np.ndarray]]:
         """Solve groups of components exactly or approximately; return the results and the nodes of each group."""
-        # exactly, roughly: functions of a model and an earlier state
+        # exactly, roughly: functions of a model and an earlier state that solve it
         shares = group_components(model, budget)
         if (shares == shares[:1]).all():
             return [(exactly if (shares == 0).all() else roughly)(model, init)], [np.arange(model.n_nodes)]
@@ -72,7 +72,7 @@ class Automatic(Inference):
 
 
 def join_parts(parts: list) -> dict[str, Any]:
-    """Return one state and one method for the whole model, given the results of its parts."""
+    """Return one state and one method name for the whole model, given the results of its parts."""
     return {
         "state": AutoState("parts", tuple(part.state for part in parts)),
         "method": ", ".join(dict.fromkeys(part.method for part in parts)),

@@ -1,4 +1,4 @@
-"""Cost of exact elimination, computed in advance, and budgets to compare it with."""
+"""Cost of exact elimination, computed in advance, and the budgets with which it is compared."""
 
 from math import isfinite
 from numbers import Real
@@ -25,14 +25,14 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel
 
 
 class Budget(NamedTuple):
-    """Budget of an exact computation, in table cells; one thread handles about 25 million cells per second."""
+    """Budget of an exact computation, in table cells; one thread processes about 25 million cells per second."""
 
     most_cells: float
-    n_sweeps: float = np.inf  # limit on the cells, given as a number of message sweeps that read as many entries
+    n_sweeps: float = np.inf  # limit on the cells: the number of entries that this many message sweeps read
 
     @classmethod
     def of(cls, budget: str | float) -> "Budget":
-        """Return the budget for a name or a number of cells."""
+        """Return the budget for a name or for a number of cells."""
         if isinstance(budget, str) and budget in BUDGETS:
             return BUDGETS[budget]
         if isinstance(budget, Real) and not isinstance(budget, bool) and budget >= 0 and isfinite(budget):
@@ -46,7 +46,7 @@ class Budget(NamedTuple):
         return max(_tuning.LEAST_BYTES, min(_tuning.BYTES_OF_A_CELL * self.most_cells, _tuning.MOST_BYTES))
 
     def cells(self, n_entries: np.ndarray) -> np.ndarray:
-        """Return the maximum number of cells for each component, given the entries that a message sweep reads."""
+        """Return the maximum number of cells for each component, given the number of entries that a sweep reads."""
         if not isfinite(self.n_sweeps):
             return np.full(len(n_entries), self.most_cells)
         least = _tuning.LEAST_CELLS / _tuning.SWEEPS_OF_A_CALL
@@ -59,8 +59,9 @@ class Budget(NamedTuple):
         return JunctionTree(max_width=64, max_memory=self.most_bytes)
 
 
-#: Budgets by name: "step" suits training steps (ten message sweeps), "fast" suits many predictions (a hundred sweeps).
-#: "default" suits a single call of about two seconds, and "long" a single call of about a minute.
+#: : Budgets by name. "step" suits training steps (ten message sweeps), "fast" suits many predictions (a hundred
+#: sweeps).
+#: : "default" suits a single call of about two seconds, and "long" a single call of about a minute.
 BUDGETS = {
     "step": Budget(2.0**24, 10),
     "fast": Budget(2.0**24, _tuning.SWEEPS_OF_A_CALL),
@@ -81,23 +82,24 @@ def exact_inference(
 
     where C is the number of cells in the tables and messages of bucket b. The second term counts multiplications: K is
     the number of states of the bucket's node, and L and R are the numbers of joint states of the nodes on both sides.
-    The elimination order and its tables only depend on the structure, so the work is known in advance.
+    The elimination order and its tables depend only on the structure, so the work is known in advance.
 
     Parameters
     ----------
     structure : Graph, PairwiseModel or FactorGraph
-        A graph represents all models on it. Nodes with a single allowed state cost nothing.
+        A graph stands for all models on it. Nodes with a single allowed state cost nothing.
     n_states : int, optional
         Number of states of each node, required if ``structure`` is a graph.
     budget : {"step", "fast", "default", "long"} or float, default="default"
         Maximum number of table cells in each component. 25 million cells take about a second on one thread, and each
-        cell takes 15 to 20 bytes. "default" is 50 million, about two seconds and 1 GB; "long" is a billion. "fast" and
-        "step" correspond to n = 100 and n = 10 message sweeps, each of which reads 2 K^2 entries per edge:
+        cell takes 15 to 20 bytes. "default" is 50 million cells, about two seconds and 1 GB; "long" is a billion cells.
+        "fast" and "step" correspond to n = 100 and n = 10 message sweeps, each of which reads 2 K^2 entries per edge:
 
         .. math:: \min\Big(2^{24}, \; n \max\big(2^{21} / 100, \; 2 \sum_{e \in c} K^2\big)\Big):
 
-        elimination then takes no more time than messages, or 0.1 seconds. Estimators predict with "fast" and train with
-        "step", since they have many examples, and training steps use warm starts of messages.
+        elimination then takes at most as much time as the messages, or 0.1 seconds if that is more. Estimators predict
+        with "fast" and train with "step", because they have many examples, and training steps use warm starts of
+        messages.
 
     Returns
     -------
@@ -116,7 +118,7 @@ def exact_inference(
     if isinstance(structure, Graph):
         if n_states is None:
             raise ValueError("n_states, the number of states of each node, must be given with a Graph.")
-        # Copies of a graph cost as much as a single copy.
+        # All copies of a graph together cost no more than one copy.
         structure = structure if structure.copied_part is None else structure.copied_part
         unary = np.zeros((structure.n_nodes, n_states), dtype=np.float32)
         structure = PairwiseModel(structure, unary, np.zeros((1, n_states, n_states)))
@@ -135,8 +137,8 @@ def choose_recursion(model: Any) -> Inference | None:
 
 
 def group_components(model: PairwiseModel | FactorGraph, budget: Budget) -> np.ndarray:
-    """Group connected components for joint elimination, (n_components,) int; -1 beyond the budget."""
-    # components of a group fit into memory together; a single -1 if all components are beyond the budget
+    """Return the elimination group of each component, (n_components,) int, or -1 for components beyond the budget."""
+    # Components of a group fit into memory together. If all components exceed the budget, the result is a single -1.
     if isinstance(model, FactorGraph):
         return _group_by_memory(_Sizes.of_factors(model), budget)
     graph = model.graph
@@ -145,13 +147,13 @@ def group_components(model: PairwiseModel | FactorGraph, budget: Budget) -> np.n
         return _group_by_memory(_Sizes.of_edges(graph, model.n_columns, allowed.sum(axis=1)), budget)
     if all(_is_wide_lattice(part, model.n_columns, budget) for part in graph.parts):
         return np.full(1, -1)
-    # Cached with the graph, since training has hundreds of models that only differ in their scores.
+    # Cached with the graph, because training has hundreds of models that differ only in their scores.
     key = "shares of elimination", model.n_columns, budget
     return graph.keep(key, lambda: _group_by_memory(_Sizes.of_edges(graph, model.n_columns), budget))
 
 
 def _is_wide_lattice(graph: Graph, n_states: int, budget: Budget) -> bool:
-    """Return whether a graph is a lattice so wide that elimination in any order exceeds the budget."""
+    """Return whether a graph is so wide a lattice that elimination in any order exceeds the budget."""
     if graph.shape is None or graph.offsets is None or n_states < 2:
         return False
     steps = np.abs(graph.offsets)
@@ -199,7 +201,8 @@ def _compute_log_sizes(ptr: np.ndarray, scope: np.ndarray, n_states: np.ndarray)
 def _group_by_memory(sizes: _Sizes, budget: Budget) -> np.ndarray:
     """Group components by the memory that they need, see :func:`group_components`."""
     cells, component = budget.cells(sizes.n_entries), sizes.component
-    # A multiplication in a product of tables counts as a fraction of a cell, so cliques may exceed the budget.
+    # A multiplication in a product of tables counts as a fraction of a cell, so cliques may have more cells than the
+    # budget.
     most_cells = exact_tuning.PRODUCTS_OF_A_CELL * cells
     ptr, scope, is_small = _drop_large_factors(sizes, most_cells)
     graph = Structure.of(ptr, scope, sizes.n_states)
@@ -227,7 +230,7 @@ def _group_by_memory(sizes: _Sizes, budget: Budget) -> np.ndarray:
 
 
 def _drop_large_factors(sizes: _Sizes, most_cells: np.ndarray) -> tuple:
-    """Remove the scopes of components with a too large factor; return the rest, and a mask of its components."""
+    """Drop the scopes of components with too large a factor; return the rest, and a mask of these components."""
     ptr, scope = sizes.scope_ptr, sizes.scope
     owner = np.zeros(len(ptr) - 1, dtype=np.int64)
     has_nodes = np.diff(ptr) > 0
@@ -241,7 +244,7 @@ def _drop_large_factors(sizes: _Sizes, most_cells: np.ndarray) -> tuple:
 
 
 def _fill_groups(is_small: np.ndarray, memory: np.ndarray, largest: np.ndarray, most_bytes: float) -> np.ndarray:
-    """Assign components to groups in order, as many to each group as fit into memory together."""
+    """Assign components to groups in order, so that all components of a group fit into memory together."""
     shares, share, used, widest = np.full(len(is_small), -1), 0, 0.0, 0.0
     for k in np.flatnonzero(is_small).tolist():
         widest = max(widest, largest[k])

@@ -1,4 +1,4 @@
-"""Error estimate for belief propagation, by exact marginals in neighbourhoods of some nodes."""
+"""Error estimate for belief propagation, by exact marginals in the neighbourhoods of some nodes."""
 
 from itertools import count
 
@@ -22,8 +22,8 @@ def estimate_error(model: PairwiseModel | FactorGraph, found: Marginals, inferen
 
     and beliefs equal marginals if cycles have no influence. Restricted to a set A of nodes, the product only contains
     the cycles in A, and can be summed exactly. The resulting marginal of the central node of A is compared with the
-    result, by half the sum of absolute differences. For a large model, messages are recomputed on parts around these
-    nodes, and their beliefs are compared instead of the result.
+    result of belief propagation, by half the sum of absolute differences. For a large model, messages are computed
+    again on parts around the central nodes, and the beliefs of these messages replace the result in the comparison.
     """
     probes = np.random.default_rng(0).permutation(model.n_nodes)[: _tuning.N_PROBED_NODES]
     near = _find_neighbourhood(model, probes) if model.n_nodes else None
@@ -40,7 +40,7 @@ def estimate_error(model: PairwiseModel | FactorGraph, found: Marginals, inferen
             own = marginals[node][: len(exact)]
             errors.append(0.5 * np.abs(own - exact[: len(own)]).sum())
     except Infeasible:
-        # Messages that have not converged may be inconsistent.
+        # If messages have not converged, they may be inconsistent.
         return 1.0
     return float(np.mean(errors))
 
@@ -65,7 +65,7 @@ def _find_neighbourhood(model: PairwiseModel | FactorGraph, nodes: np.ndarray) -
         near[scope[(np.bincount(owner, near[scope], n_factors) > 0)[owner]]] = True
         if np.array_equal(before, near):
             return before
-        # At least two steps are needed, since a node and its neighbours contain hardly any cycle.
+        # At least two steps are needed, because a node and its neighbours contain hardly any cycle.
         found = before if n_steps > 1 else None
     return found
 

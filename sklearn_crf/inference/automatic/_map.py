@@ -94,7 +94,7 @@ class AutoMap(Automatic):
         cut = solve_exact_cut(model, n_threads) if isinstance(model, PairwiseModel) else None
         if cut is not None:
             return cut._replace(state=AutoState("GraphCut", cut.state), method="GraphCut")
-        # Training uses a smaller budget for elimination.
+        # In training, the budget for elimination is smaller.
         budget = Budget.of("fast" if self.bounded and self.budget == "default" else self.budget)
         parts, places = self._split(
             model,
@@ -121,7 +121,7 @@ class AutoMap(Automatic):
 
     def _map_approximately(self, model, init, n_threads):
         if self.bounded and isinstance(model, PairwiseModel) and model.n_columns > 2:
-            # Intermediate labels of single steps are not worth hill climbing.
+            # Hill climbing is not worth the time for the intermediate labels of single steps.
             is_step = self.budget == "step"
             messages = TRWS(max_iter=1 if is_step else self.max_iter, tol=self.tol, climb=not is_step)
             return self._run(messages, model, init, n_threads)
@@ -131,7 +131,7 @@ class AutoMap(Automatic):
         return found._replace(state=AutoState("portfolio", found.state, count_not_submodular(model)))
 
     def _run(self, chosen, model, init, n_threads):
-        """Return the result of an algorithm, with a warm start if the previous state is from this algorithm."""
+        """Return the result of an algorithm, with a warm start if the previous state is from the same algorithm."""
         name = type(chosen).__name__
         former = AutoState.of(init, name) if name in ("JunctionTree", "TRWS") else None
         found = chosen._map(model, init=former, n_threads=n_threads)

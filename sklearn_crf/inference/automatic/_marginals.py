@@ -55,11 +55,12 @@ class AutoMarginals(Automatic):
     damping : float, default=0.0
         Initial damping of belief propagation, in [0, 1).
     search : bool, default=True
-        Whether the search for several fixed points also starts near labelings of high score, besides constant
-        labelings. Learning does not use it, since these labelings may change abruptly from one model to the next.
+        Whether the search for several fixed points also starts near labelings of high score, in addition to constant
+        labelings. Learning does not use these starts, because the labelings may change abruptly from one model to the
+        next.
     budget : {"step", "fast", "default", "long"} or float, default="default"
         Maximum number of table cells for elimination in a connected component, see :func:`exact_inference`. "default"
-        is about two seconds and 1 GB. Estimators use "fast", since they have many examples.
+        is about two seconds and 1 GB. Estimators use "fast", because they have many examples.
 
     Examples
     --------
@@ -125,7 +126,8 @@ class AutoMarginals(Automatic):
             damping = max(self.damping, _tuning.DAMPING)
             error = estimate_error(model, found, LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=damping))
             found = found._replace(error=error)
-            # The estimate relies on a fixed point, so it is too low for averages of messages that did not converge.
+            # The estimate assumes a fixed point. For averages of messages that did not converge, it is therefore too
+            # low.
             if error is not None and (error > _tuning.MOST_ERROR or not found.converged):
                 sampled = compute_tempered_marginals(model, Budget.of(self.budget).most_cells, n_threads)
                 if sampled is not None and sampled.error is not None and sampled.error < error:
@@ -171,7 +173,7 @@ class AutoMarginals(Automatic):
     def _converge(self, model, init, n_threads):
         """Run plain, then damped, then averaged belief propagation until it converges.
 
-        Returns the marginals, and the inference that was used last.
+        Return the marginals, and the inference that was used last.
         """
         inference = LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
         with convergence_left_to_caller():
@@ -198,7 +200,7 @@ class AutoMarginals(Automatic):
 
 
 def _join(model, parts, places):
-    """Join the results of connected components, of which only the last may be approximate."""
+    """Join the results of connected components; only the last result may be approximate."""
     # places: nodes of each component
     unary = np.zeros((sum(map(len, places)), model.n_columns), dtype=model.dtype)
     terms = np.zeros(len(unary))
@@ -206,7 +208,7 @@ def _join(model, parts, places):
         unary[nodes, : found.unary.shape[1]], terms[nodes] = found.unary, found.log_z_terms
     names = [name for name in parts[0].statistics._fields if name != "unary"]
     sums = {name: sum(getattr(found.statistics, name) for found in parts) for name in names}
-    # All other components are exact, with error 0.
+    # The results of all other components are exact, with error 0.
     error = parts[-1].error and parts[-1].error * len(places[-1]) / len(unary)
     return parts[-1].with_values(
         unary,
@@ -219,7 +221,7 @@ def _join(model, parts, places):
 
 
 def _average_runs(inference, model, found, n_threads):
-    """Continue message passing from a result in several runs; return the average of their marginals."""
+    """Continue message passing from a result in several runs, and return the average of their marginals."""
     parts = []
     for _ in range(_tuning.N_AVERAGED_PARTS):
         found = inference._marginals(model, init=found.state, n_threads=n_threads)

@@ -35,14 +35,14 @@ from sklearn_crf.inference.relaxations._incmp import IncMP
 
 
 class NamedInference(NamedTuple):
-    """Inference algorithm with a rule for labelling: most probable states of nodes, or the best labeling."""
+    """Inference algorithm with a rule for labelling: the most probable state of each node, or the best labeling."""
 
     inference: Inference
     rule: Literal["mpm", "map"]
 
 
 _MAKERS: dict[str, tuple[Callable[[], Inference], Literal["mpm", "map"]]] = {
-    # Use a small budget, because predict usually gets many examples.
+    # Use a small budget, because predict is usually called with many examples.
     "auto": (partial(AutoMarginals, budget="fast"), "mpm"),
     "mpm": (partial(AutoMarginals, budget="fast"), "mpm"),
     "map": (AutoMap, "map"),
@@ -71,7 +71,7 @@ _MAKERS: dict[str, tuple[Callable[[], Inference], Literal["mpm", "map"]]] = {
     "cluster_tightening": (ClusterTightening, "map"),
     "cycles": (CycleRelaxation, "map"),
     "icm": (ICM, "map"),
-    # Fixed seed, for reproducible predictions.
+    # A fixed seed makes predictions reproducible.
     "large_neighborhood_search": (partial(LargeNeighborhoodSearch, random_state=0), "map"),
 }
 
@@ -91,13 +91,13 @@ def resolve_inference(inference: str | Inference) -> NamedInference:
     -------
     NamedInference
         A new object (with default options for a name), and its labelling rule. The rule for a name is fixed. For an
-        object it is ``"mpm"``, most probable states of nodes, if it computes marginals, else ``"map"``, the best
-        labeling.
+        object that computes marginals, the rule is ``"mpm"``, the most probable state of each node; for other objects
+        it is ``"map"``, the best labeling.
 
     Raises
     ------
     ValueError
-        If the name is unknown. The message lists the known names, similar names first.
+        If the name is unknown. The message lists the known names, with similar names first.
 
     Examples
     --------
@@ -110,10 +110,12 @@ def resolve_inference(inference: str | Inference) -> NamedInference:
 
 
 def choose_labeling_rule(inference: str | Inference) -> Literal["mpm", "map"]:
-    """Return the decision rule, MPM or MAP, that a name or an object uses; raise ValueError for unknown names."""
+    """Return the decision rule of a name or an object, MPM or MAP; raise ValueError for unknown names."""
     if isinstance(inference, Inference):
         if getattr(inference, "label_costs", None) is not None:
-            raise ValueError("inference must have label_costs=None: only sklearn_crf.solve supports label costs.")
+            raise ValueError(
+                "inference must have label_costs=None, because only sklearn_crf.solve supports label costs."
+            )
         return "mpm" if "marginals" in inference.tasks else "map"
     if not isinstance(inference, str) or inference not in _MAKERS:
         near = get_close_matches(str(inference).lower().replace("-", "_"), NAMES, n=3, cutoff=0.5)
@@ -141,7 +143,7 @@ def choose_able_inference(
 
 
 def choose_map_inference(inference: str | Inference, label_costs: Any, n_states: int) -> Inference:
-    """Return a new inference for best labelings, with the label costs of the argument, or else of the inference."""
+    """Return a new inference for best labelings, with the given label costs or else the inference's own costs."""
     if isinstance(inference, AlphaExpansion):
         label_costs = inference.label_costs if label_costs is None else label_costs
         inference = clone(inference).set_params(label_costs=None)

@@ -18,7 +18,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, un
 
 
 class PhaseState(NamedTuple):
-    """State of a mixture: states of the plain run, and of runs that favour labelings and found other fixed points."""
+    """State of a mixture: states of the plain run, and of favoured runs that found other fixed points."""
 
     plain: Any
     favoured: tuple
@@ -33,14 +33,14 @@ def is_large(model: PairwiseModel | FactorGraph) -> bool:
 
 
 def _count_entries(model):
-    """Count the entries in the tables of all edges."""
+    """Return the number of entries in the tables of all edges."""
     return model.graph.n_edges * model.n_columns**2
 
 
 def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
     r"""Return whether edges are so strong that messages may have several fixed points.
 
-    With the influence of an edge
+    If the influence of an edge is
 
     .. math:: d_e = \max_{a, a', b, b'} \theta_e(a, b) + \theta_e(a', b') - \theta_e(a, b') - \theta_e(a', b),
 
@@ -66,7 +66,7 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
 
 
 def can_be_favoured(model: PairwiseModel | FactorGraph) -> bool:
-    """Return whether a factor graph is small enough, and of arity at most two, to search for several fixed points."""
+    """Return whether a factor graph suits a search for several fixed points: small, and of arity at most two."""
     if not isinstance(model, FactorGraph):
         return False
     return bool(not is_large(model) and model.arity.max(initial=0) <= 2)
@@ -91,9 +91,9 @@ def mix_phases(
     .. math::
         p(y_s) = \sum_m w_m \, p_m(y_s), \qquad w_m \propto Z_m, \qquad \log Z = \log \sum_m Z_m
 
-    Besides uniform initial messages, message passing also starts from messages that favour a labeling: a constant
-    labeling, or labels of high score. Each phase has its own fixed point. The marginals of a single fixed point, found
-    by chance, can be far from the true marginals.
+    Message passing starts from uniform messages, and also from messages that favour a labeling: a constant labeling, or
+    labels of high score. Each phase has its own fixed point. The marginals of a single fixed point, found by chance,
+    can be far from the true marginals.
     """
     # model: pairwise model, or factor graph returned by add_node_factors
     # init: state of a mixture computed earlier
@@ -113,12 +113,12 @@ def mix_phases(
 
 
 def _is_tied(model):
-    """Return whether the table of each edge is a table of its type, times a number."""
+    """Return whether the table of each edge is the table of its type, times a number."""
     return model.edge_weight is None or model.tables.shape[1] == 1
 
 
 def _compute_influences(model):
-    """Return the influence of each edge, see :func:`may_have_phases`, (E,); inf if pairs are forbidden."""
+    """Return the influence of each edge, (E,), see :func:`may_have_phases`; inf if pairs are forbidden."""
     is_tied = _is_tied(model)
     tables = model.tables[:, 0] if is_tied else model.edge_tables()
     allowed = np.isfinite(tables).all(axis=(1, 2))
@@ -161,7 +161,7 @@ def _propose_labelings(model, search):
     n_nodes = model.graph.n_nodes
     constant = [np.full(n_nodes, state) for state in _find_likeliest_states(model)]
     if is_large(model):
-        # A single fixed point usually dominates, but messages from a uniform start may miss it.
+        # A single fixed point usually dominates, but messages from a uniform start may not find it.
         climbed = run_map_unchecked(ICM(), model).labels
         yield from constant if np.ptp(climbed) == 0 else [climbed]
         return

@@ -1,4 +1,4 @@
-"""Portfolio of algorithms for the best labeling of models for which no exact algorithm is affordable."""
+"""Portfolio of algorithms for the best labeling of a model for which no exact algorithm is affordable."""
 
 from dataclasses import replace
 from math import ceil
@@ -34,8 +34,8 @@ from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTighten
 from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, choose_cycle_rounds
 from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, score
 
-# Number of table entries that each algorithm may read, and time per entry relative to TRWS.
-# In training, TRWS has a smaller budget, since calls use warm starts.
+# Number of table entries that each algorithm may read; time per entry, relative to the time of TRWS.
+# In training, TRWS has a smaller budget, because calls use warm starts.
 _WORK = {"TRWS": 1e9, "LoopyBP": 6e7, "AD3": 1.2e8, "MPLP": 1.2e8, "ICM": 6e7, "AlphaExpansion": 6e8}
 _WORK_OF_TRAINING = _WORK | {"TRWS": 6e7}
 _COST_OF_ENTRY = {"TRWS": 1, "LoopyBP": 4, "AD3": 15, "MPLP": 30, "ICM": 1, "AlphaExpansion": 10}
@@ -65,7 +65,7 @@ class Candidates:
         return 2.0 * model.graph.n_edges * model.n_columns * (1 if model.is_potts else model.n_columns)
 
     def iterations(self, name, work=_WORK, most=None):
-        """Return the number of iterations within the budget of an algorithm, or 0 if they are too few to be useful."""
+        """Return the number of iterations within an algorithm's budget, or 0 if they are too few to be useful."""
         most = self.max_iter if most is None else most
         n_iter = int(min(most, work[name] / (_COST_OF_ENTRY[name] * max(self.entries, 1.0))))
         return n_iter if n_iter >= min(_tuning.FEWEST_ITERATIONS, most) else 0
@@ -82,7 +82,7 @@ class Candidates:
                 check_model(algorithm, self.model)
                 found = run_map_unchecked(algorithm, self.model, init=init, n_threads=self.n_threads)
         except Infeasible:
-            # The search for allowed labels decides later whether the model is infeasible.
+            # Whether the model is infeasible is decided later, by the search for allowed labels.
             self.states[name] = None
             return None
         self.states[name] = found.state
@@ -94,7 +94,7 @@ class Candidates:
         return found.state
 
     def run_in_parts(self, algorithm):
-        """Run an algorithm in several parts and add a labeling after each part, as labelings vary until convergence."""
+        """Run an algorithm in parts, and add a labeling after each part, because labelings vary until convergence."""
         n_iter, former = max(1, algorithm.max_iter // _tuning.N_LOOKS), None
         algorithm.set_params(max_iter=n_iter)
         for _ in range(_tuning.N_LOOKS):
@@ -108,7 +108,7 @@ class Candidates:
         value, labels = self.best
         found, bound, is_complete = run_branch_and_bound(self.model, labels if np.isfinite(value) else None, max_work)
         if is_complete and found is None:
-            message = "model is infeasible: no labeling is allowed, as branch and bound over all of them shows."
+            message = "model is infeasible: branch and bound over all labelings found that none is allowed."
             raise Infeasible(message, proven=True)
         if found is not None and (is_complete or found is not labels):
             self.names += [] if "branch and bound" in self.names else ["branch and bound"]
@@ -133,7 +133,7 @@ class Candidates:
 
     @property
     def best(self):
-        """Score and labels of the best labeling so far; if scores are equal, of the labeling found first."""
+        """Score and labels of the best labeling so far, or of the first such labeling if scores are equal."""
         return max(self.found, key=lambda pair: pair[0], default=(-np.inf, None))
 
     @property
@@ -148,7 +148,7 @@ class Candidates:
             self.add(find_nearest_allowed(self.model, labels))
 
     def fuse(self) -> None:
-        """Fuse all allowed labelings into a labeling that is at least as good as the best, and add it."""
+        """Fuse all allowed labelings into a labeling that is at least as good as each of them, and add it."""
         found = [pair for pair in self.found if np.isfinite(pair[0])]
         if not found:
             return
@@ -185,9 +185,9 @@ def run_portfolio(
 ) -> Labeling:
     """Return the best labeling of several algorithms with limited budgets, after hill climbing and fusion."""
     # max_iter: maximum number of iterations of each algorithm; init: state of an earlier labeling
-    # search: whether to continue with searches if a gap remains; effort: multiplies the budget of searches
+    # search: whether to continue with searches if a gap remains; effort: factor for the budget of searches
     if isinstance(model, FactorGraph) and model.arity.max(initial=0) <= 2:
-        # Convert to a pairwise model, which has faster kernels and fusion.
+        # Convert the model to a pairwise model, because this has faster kernels and fusion.
         model = pairwise_model_of(model)
     candidates, is_pairwise = Candidates(model, max_iter, n_threads), isinstance(model, PairwiseModel)
     if not search and is_pairwise and model.n_columns == 2:
@@ -219,7 +219,7 @@ def run_portfolio(
 
 
 def _affords_cycles(model) -> bool:
-    """Return whether linear programs over cycles are few and small enough."""
+    """Return whether linear programs over cycles are few and small enough to be affordable."""
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
     is_small = model.n_columns == 2 and n_nodes + n_edges <= _tuning.MOST_OF_LONG_CYCLES and n_edges <= 3 * n_nodes
     return is_small or affords_cycles(model, _tuning.MOST_OF_CYCLES)
@@ -235,7 +235,7 @@ def _count_rounds(model) -> int:
 
 
 def _cut(candidates, init):
-    """Add fused labelings of minimum cuts for a model with non-submodular pairs."""
+    """Add fused labelings of minimum cuts, for a model with non-submodular pairs."""
     candidates.run(GraphCut(nonsubmodular="qpbo"))
     if candidates.certain:
         return
@@ -247,7 +247,7 @@ def _cut(candidates, init):
 
 
 def _compute_looseness(candidates, arrays, unary):
-    """Return the gap between bound and best score, relative to the summed costs of changing each label."""
+    """Return the gap between bound and best score, divided by the summed costs of changing each label."""
     best, labels = candidates.best
     if not np.isfinite(candidates.bound - best):
         return np.inf
@@ -257,7 +257,7 @@ def _compute_looseness(candidates, arrays, unary):
 
 
 def _run_bounding_algorithms(candidates, init, former, work):
-    """Run minimum cuts (or moves by minimum cuts) and message passing with an upper bound on a pairwise model."""
+    """Run minimum cuts (or moves by minimum cuts), and message passing with an upper bound, on a pairwise model."""
     model, labels = candidates.model, None if init is None else init.labels
     if model.n_columns == 2:
         candidates.run(GraphCut(nonsubmodular="qpbo"))
@@ -292,7 +292,7 @@ def _search(candidates, effort):
         _search_neighborhoods(candidates, first, 0)
     if is_small and not candidates.certain and candidates.best[0] > before:
         candidates.branch(first * _tuning.BRANCHES)
-    # A larger budget continues where a smaller one ends, so that its result is never worse.
+    # A larger budget continues where a smaller budget ends, so that its result is never worse.
     for number in range(1, ceil(effort)):
         if not candidates.certain:
             _search_neighborhoods(candidates, min(effort - number, 1.0), number)
@@ -335,7 +335,7 @@ def _narrow(candidates):
             with convergence_left_to_caller():
                 likely = run_marginals_unchecked(messages, cooled, n_threads=candidates.n_threads).unary
         except Infeasible:
-            # Messages may underflow at low temperatures although allowed labels exist.
+            # At low temperatures, messages may underflow although allowed labels exist.
             break
         likely[nodes, candidates.best[1]] = np.inf
         kept = np.argsort(-likely, axis=1, kind="stable")[:, :n_kept]

@@ -1,23 +1,24 @@
 """Tuned constants of the automatic choices, with the trade-off that each of them makes.
 
-``benchmarks/quality/auto_quality.py`` and ``benchmarks/quality/auto_limits.py`` measure their effect on the quality of
-results, and ``benchmarks/speed/auto_speed.py`` their effect on time.
+``benchmarks/quality/auto_quality.py`` and ``benchmarks/quality/auto_limits.py`` measure the effect of these constants
+on the quality of results, and ``benchmarks/speed/auto_speed.py`` measures their effect on time.
 """
 
 # Minimum budget of table cells for elimination, about 0.1 seconds, even if messages take less time.
 # More cells make more results exact, and single calls slower.
 LEAST_CELLS = 2.0**21
 
-# Memory for elimination: minimum and maximum number of bytes, and bytes per cell of the budget in between.
+# Memory for elimination: minimum and maximum number of bytes; number of bytes per cell of the budget in between.
 # More memory makes more results exact, but may not be available.
 LEAST_BYTES, MOST_BYTES, BYTES_OF_A_CELL = 1e9, 8e9, 20
 
-# Steps for the search of an elimination order:
-# a minimum of about 50 ms, and per edge about the time of a hundred sweeps of messages over two states.
-# Graphs of eight rows need 100 steps per edge. With fewer steps, narrow graphs would be treated as too wide.
+# Number of steps for the search of an elimination order:
+# a minimum, which takes about 50 ms, and a number per edge, which takes as long as about a hundred message sweeps over
+# two states. Graphs of eight rows need 100 steps per edge. With fewer steps, narrow graphs would be treated as too
+# wide.
 LEAST_STEPS, STEPS_OF_AN_EDGE = 2e6, 200
 
-# Number of message sweeps in a single call. Elimination may take as much work.
+# Number of message sweeps in a single call. Elimination may take as much work as these sweeps.
 SWEEPS_OF_A_CALL = 100
 
 # Error estimate: number of probed nodes, and sizes of their neighbourhoods to try.
@@ -25,55 +26,59 @@ SWEEPS_OF_A_CALL = 100
 # Larger values make the estimate more reliable and slower.
 N_PROBED_NODES, NEIGHBORHOOD_SIZES, MOST_PROBED_CELLS = 16, (60, 30, 15), 2.0**16
 
-# Maximum number of factors and joint states in the part of a large model for which the estimate computes messages.
-# Messages on this part take about a second. Larger values make estimates of large models more reliable and slower.
+# Maximum number of factors, and of joint states, in the part of a large model on which the estimate computes messages.
+# Messages on this part take about a second. With larger values, estimates of large models are more reliable, but
+# slower.
 MOST_FACTORS, MOST_JOINT_STATES = 6000, 2**20
 
-# Damping if plain messages do not converge; number and length of averaged runs if damped messages do not either.
-# Tuned on random grids with mixed couplings: more damping and more runs take longer.
+# Damping if plain messages do not converge; number and length of averaged runs if damped messages do not converge
+# either.
+# Tuned on random grids with mixed couplings. More damping and more runs take longer.
 DAMPING, N_AVERAGED_PARTS, SWEEPS_OF_A_PART = 0.5, 20, 5
 
-# Estimated error of marginals above which to warn. A smaller value would warn of results that are good enough.
+# Estimated error of marginals above which a warning is issued. A smaller value would warn of sufficiently good results.
 MOST_ERROR = 0.05
 
 # Maximum number of nodes, and of entries in the tables of all edges, for a search for several fixed points.
-# In larger models a single fixed point dominates and the search takes long, so only one further start is tried.
+# In larger models, a single fixed point dominates and the search takes long, so only one further start is tried.
 MOST_NODES_WITH_PHASES, MOST_ENTRIES_WITH_PHASES = 2000, 2**22
 
-# Numbers of favoured labelings: constant labelings, results of searches (and their sweeps), local optima.
-# More labelings find more fixed points and take longer.
+# Numbers of favoured labelings: constant labelings; results of searches (and number of sweeps of a search); local
+# optima.
+# More labelings find more fixed points, but take longer.
 N_FAVOURED_STATES, N_SEARCHES, SWEEPS_OF_A_SEARCH, N_CLIMBS = 5, 2, 100, 4
 
-# Number of labelings, one of them from a search, after which no others are tried if all lead to one fixed point.
-# A larger number finds more fixed points, but costs time for most models, which have only one.
+# Number of labelings, one of them from a search, after which no others are tried if all lead to the same fixed point.
+# A larger number finds more fixed points, but takes more time for most models, which have only one.
 N_ALIKE_LABELINGS = 3
 
-# Number of sweeps that favour a labeling, and bonus of its scores relative to the strongest influence of an edge.
+# Number of sweeps that favour a labeling; bonus for its scores, relative to the strongest influence of an edge.
 # With smaller values, messages do not leave the nearest fixed point.
 FAVOURING_SWEEPS, FAVOUR = 20, 1.0
 
-# Difference of probabilities up to which fixed points are equal. A smaller value would count a fixed point twice.
+# Maximum difference of probabilities for which fixed points count as equal. With a smaller value, a fixed point could
+# count twice.
 ALIKE = 0.01
 
 # Minimum number of iterations for an algorithm of the portfolio to be useful.
 FEWEST_ITERATIONS = 10
 
 # Number of times that labels are decoded during message passing.
-# Each decoding is followed by a hill climb, which takes time and may find better labels.
+# Each decoding is followed by hill climbing, which takes time and may find better labels.
 N_LOOKS = 10
 
-# Large neighbourhood searches: work of each of the two searches in sweeps over the nodes, minimum number of sweeps.
-# Maximum number of table entries that each search reads, about four seconds.
+# Large neighbourhood searches: work of each of the two searches, in sweeps over the nodes; minimum number of sweeps;
+# maximum number of table entries that each search reads, about four seconds.
 # After 20,000 sweeps, scores are a sixth of a per cent below the best (planted, triangular and 64-state grids).
-# Both searches start from the same labels, since restarts that exchange results become alike.
+# Both searches start from the same labels, because restarts that exchange results become alike.
 SEARCH_SWEEPS, FEWEST_SEARCH_SWEEPS, SEARCH_WORK = (20_000, 30_000), 500, 1.5e9
 
-# Elimination over the most probable states of each node: maximum number of cells, minimum number of states per node.
-# Temperatures for computing probabilities, number of message sweeps, fraction of the search budget left for later.
+# Elimination over the most probable states of each node: maximum number of cells; minimum number of states per node;
+# temperatures for computing probabilities; number of message sweeps; fraction of the search budget left for later.
 # Tuned on grids and planar graphs with 24 to 64 states.
 NARROW_CELLS, FEWEST_STATES, TEMPERATURES, NARROW_SWEEPS, LEFT_TO_SEARCH = 2**22, 5, (1.0, 0.5, 0.25), 50, 0.75
 
-# Relative gap at which the search gets its whole budget; for smaller gaps the budget is proportional.
+# Relative gap at which the search gets its whole budget. For smaller gaps, the budget is proportional to the gap.
 # The gap is relative to the summed costs of changing each label.
 # With two states and no node scores, this sum is four times the score.
 LOOSE = 0.001
@@ -85,19 +90,20 @@ LOOSE = 0.001
 # For planted colourings, four times as many entries take 2.8 s instead of 1.0 s (benchmarks/quality/feasibility.py).
 FIRST_BRANCHES, BRANCHES, FEW_NODES = 3e7, 5e8, 500
 
-# Cycle relaxation for models of two states: maximum number of nodes and edges, threshold and programs of large models.
+# Cycle relaxation for models of two states: maximum number of nodes and edges; number from which a model is large;
+# number of linear programs for a large model.
 # The relaxation takes less time than the search and usually ends with a proof.
 # For large models, a linear program takes up to two seconds, and the first few programs find most of the proofs.
 # Tuned on grids, planar and regular graphs with other seeds than in the benchmark.
 MOST_OF_CYCLES, LARGE, ROUNDS_OF_LARGE = 12_000, 6000, 4
 
-# Graphs with longer cycles have larger programs: maximum number of nodes and edges, and number of linear programs.
+# Graphs with longer cycles have larger programs: maximum number of nodes and edges; number of linear programs.
 MOST_OF_LONG_CYCLES, ROUNDS_OF_LONG = 900, 100
 
-# Relative gap up to which labelings of minimum cuts suffice in training.
-# A smaller value calls slower algorithms for labels that hardly change the learned weights.
+# Maximum relative gap of labelings of minimum cuts that is accepted in training.
+# With a smaller value, slower algorithms are run for labels that hardly change the learned weights.
 LOOSE_CUTS = 0.004
 
 # Number of table entries (a second or two) that cluster tightening may read for each default budget beyond the first.
-# Cluster tightening lowers the remaining gaps, but rarely closes gaps that branch and bound leaves open.
+# Cluster tightening reduces the remaining gaps, but rarely closes gaps that branch and bound leaves open.
 TIGHTENING = 5e7

@@ -23,7 +23,7 @@ class DenseMeanField(Inference):
     .. math::
         q_i(k) \propto \exp\Big(u_{i k} + \sum_m \sum_j \hat K_m(i, j) \sum_l \mu_m(k, l) \, q_j(l)\Big)
 
-    The sums over all nodes are filters, so that an update takes time linear in the number of nodes. Updates maximise
+    The sums over all nodes are filters, so an update takes time linear in the number of nodes. Updates maximise
 
     .. math::
         F(q) = \sum_i \sum_k q_i(k) \big(u_{i k} - \log q_i(k)\big)
@@ -36,12 +36,14 @@ class DenseMeanField(Inference):
     max_iter : int, default=10
         Maximum number of updates.
     tol : float, default=0
-        Updates stop when no probability changes by more than this. By default their number is fixed, as published.
+        Updates stop when no probability changes by more than this. By default, the number of updates is fixed, as
+        published.
     updates : {"parallel", "convergent"}, default="parallel"
-        Parallel: as published by [1]_; it may oscillate. Convergent: F is a convex quadratic function plus the concave
-        entropy if the compatibilities are positive semi-definite (their energies negative). Linearising the convex part
-        gives the update above, so that F never decreases [2]_. For other compatibilities new scores are averaged with
-        old scores, with the smallest weight that guarantees this. The filters need ``blur="symmetric"``.
+        With "parallel", updates are as published by [1]_, and may oscillate. With "convergent", F never decreases. If
+        the compatibilities are positive semi-definite (their energies negative), F is a convex quadratic function plus
+        the concave entropy, and linearising the convex part gives the update above [2]_. For other compatibilities, new
+        scores are averaged with old scores, with the smallest weight of old scores that guarantees this. The filters
+        need ``blur="symmetric"``.
 
     Raises
     ------
@@ -55,7 +57,7 @@ class DenseMeanField(Inference):
     labels of ``map`` are the most probable state of each node.
 
     ``log_z`` is F minus the largest possible contribution of the pairs of a node with itself, which is zero for
-    positive semi-definite compatibilities. ``log_z`` is a lower bound on the log-partition at any iteration.
+    positive semi-definite compatibilities. ``log_z`` is a lower bound on the log-partition after any number of updates.
 
     References
     ----------
@@ -102,7 +104,9 @@ class DenseMeanField(Inference):
     def _check_model(self, model):
         super()._check_model(model)
         if self.updates == "convergent" and any(smooth.blur != "symmetric" for smooth in model.filters):
-            raise ValueError("updates='convergent' needs filters with blur='symmetric'; use updates='parallel' here.")
+            raise ValueError(
+                "updates='convergent' needs filters with blur='symmetric': use updates='parallel' with these filters."
+            )
 
     def _map(self, model, *, init, n_threads):
         q, n_iter, converged = self._ascend(model, init, n_threads)
@@ -131,7 +135,7 @@ class DenseMeanField(Inference):
 class DenseField:
     """Arrays of a model for the kernels."""
 
-    # Rows are padded to the width that kernels need: states_of removes the padding.
+    # Rows are padded to the width that kernels need. The method states_of removes the padding.
 
     def __init__(self, model):
         self.unary = pad_rows(model.unary, model.dtype, -np.inf)
@@ -201,12 +205,12 @@ def _blocks(n_nodes):
 
 
 def _bound_own_pairs(model, q):
-    """Bound the excess of F due to pairs of a node with itself, whose two labels F treats as independent."""
+    """Return an upper bound on the excess of F due to pairs of a node with itself, treated as independent in F."""
     excess = 0.0
     for smooth, table in zip(model.filters, model.tables, strict=True):
         if _compute_least_eigenvalue(table) >= 0:
             continue
-        # Rows have non-negative entries, so a diagonal entry is at most the bound on the sum of its row.
+        # The entries of rows are non-negative, so a diagonal entry is at most the bound on the sum of its row.
         for block in _blocks(len(q)):
             part = q[block].astype(np.float64)
             independent = np.einsum("ik,kl,il->i", part, table, part)
@@ -215,7 +219,7 @@ def _bound_own_pairs(model, q):
 
 
 def _compute_least_eigenvalue(table):
-    """Return the smallest eigenvalue of a compatibility on vectors that sum to zero, or 0 if none is negative."""
+    """Return a compatibility's smallest eigenvalue on vectors that sum to zero, or 0 if none is negative."""
     n_states = len(table)
     centred = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
     least = np.linalg.eigvalsh(centred)[0] if n_states > 1 else 0.0
@@ -223,9 +227,9 @@ def _compute_least_eigenvalue(table):
 
 
 def _compute_inertia(model):
-    # In the change d of the marginals, the curvature of F is at least the smallest eigenvalue.
-    # The added divergence from the old marginals, with weight rho, is at least |d|^2, as d sums to 0 at each node.
-    # So rho is half of the magnitude of the smallest eigenvalue.
+    # Along a change d of the marginals, the curvature of F is at least the smallest eigenvalue.
+    # The added divergence from the old marginals, with weight rho, is at least |d|^2, because d sums to 0 at each node.
+    # Therefore, rho is half of the magnitude of the smallest eigenvalue.
     rho = -0.5 * sum(
         smooth.largest_eigenvalue * _compute_least_eigenvalue(table)
         for smooth, table in zip(model.filters, model.tables, strict=True)

@@ -27,18 +27,18 @@ from sklearn_crf.models import FactorGraph, Statistics, check_labels
 class GibbsChains(Inference):
     """Base class of algorithms that redraw every node given its neighbours in each sweep.
 
-    A subclass makes chains: objects with ``values``, which ``sweep()`` redraws in place.
+    A subclass makes chains, which are objects with ``values`` that ``sweep()`` redraws in place.
 
     Parameters
     ----------
     n_sweeps : int, default=200
-        Number of sweeps of each chain that are averaged for marginals.
+        Number of sweeps of each chain over which marginals are averaged.
     burn_in : int, default=50
         Number of initial sweeps of each chain that are discarded.
     thin : int, default=10
         Number of sweeps of a chain between two samples.
     n_chains : int, default=1
-        Number of independent chains. Averages run over all chains; samples are taken from each chain in turn.
+        Number of independent chains. Averages are over all chains; samples are taken from one chain after another.
     random_state : int, RandomState instance or None, default=None
         An integer gives reproducible results for any number of threads.
     """
@@ -71,7 +71,7 @@ class GibbsChains(Inference):
         return samples
 
     def _check_chains(self, model, chains):
-        """Raise ValueError if the values of chains diverge, so that the model has no normalisable density."""
+        """Raise ValueError if the values of chains diverge, which means that the model has no normalisable density."""
 
 
 def swept(chain, n_sweeps):
@@ -91,7 +91,7 @@ class GibbsSampler(GibbsChains):
 
     Marginals are averages of these conditional probabilities over the sweeps, which vary less than counts of the drawn
     labels (Rao and Blackwell). The error of these averages decreases with the square root of the number of independent
-    sweeps. Sweeps depend on each other more if edges are stronger. There is no ``log_z``.
+    sweeps. The stronger the edges, the more sweeps depend on each other. There is no ``log_z``.
 
     Raises
     ------
@@ -102,10 +102,10 @@ class GibbsSampler(GibbsChains):
     Notes
     -----
     The first chain starts from the state with the best unary score at each node, the other chains from random labels.
-    With ``init`` all chains start from it: labels of shape (N,), or (n_chains, N) such as the ``state`` of an earlier
-    result. Forbidden pairs are removed from the start, on forests always and on other graphs if that is easy, and are
-    never drawn afterwards. If forbidden pairs disconnect the labelings under changes of single nodes, a chain stays in
-    its part.
+    With ``init``, all chains start from it: labels of shape (N,), or (n_chains, N) such as the ``state`` of an earlier
+    result. Forbidden pairs are removed from the start, on forests always and on other graphs if this is easy, and are
+    never drawn afterwards. If changes of single nodes cannot connect all allowed labelings, a chain stays in its part
+    of the allowed labelings.
 
     Nodes of one colour of ``graph.colouring`` are drawn at once. The random number of each draw depends only on the
     seed, the chain, the sweep and the node.
@@ -163,9 +163,9 @@ class GibbsSampler(GibbsChains):
             # Allowed labels remain allowed in later sweeps.
             if not is_feasible(model, chain.values):
                 raise ValueError(
-                    f"GibbsSampler found no feasible labeling by a search, nor in burn_in={self.burn_in} further "
-                    "sweeps: some pair of neighbours still has a forbidden pair of states. Pass a feasible labeling "
-                    "as init, or increase burn_in."
+                    f"GibbsSampler found no feasible labeling, neither by a search nor in burn_in={self.burn_in} "
+                    "further sweeps: some pair of neighbours still has a forbidden pair of states. Pass a feasible "
+                    "labeling as init, or increase burn_in."
                 )
             chains.append(chain)
         return chains
@@ -178,7 +178,7 @@ class GibbsSampler(GibbsChains):
             ]
         init = np.asarray(init)
         if init.ndim == 2 and len(init) != self.n_chains:
-            raise ValueError(f"init must hold labels of n_chains={self.n_chains} chains, got {len(init)}.")
+            raise ValueError(f"init must hold labels for n_chains={self.n_chains} chains, got {len(init)}.")
         return [copy_initial_labels(model, labels) for labels in (init if init.ndim == 2 else [init] * self.n_chains)]
 
 
@@ -216,7 +216,7 @@ class LabelChain:
         self._no_totals = np.empty((0, 0)), np.empty((0, 0, 0, 0))
 
     def sweep(self, totals=None, buffers=None):
-        """Redraw every node; add the conditionals of nodes to ``totals`` and of edges to ``buffers``, if given."""
+        """Redraw every node; add probabilities of nodes to ``totals`` and of edges to ``buffers``, if given."""
         checkpoint()
         key = stream_key(*self._stream, self._n_drawn)
         self._n_drawn += 1

@@ -17,15 +17,18 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel, check_l
 
 
 def compute_conditional_scores(model, labels):
-    r"""Compute the score of every state of every node, given a labeling of its neighbours.
+    r"""Return the score of every state of every node, given the labels of the node's neighbours.
 
     .. math:: f_s(k) = u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)})
 
-    These are the log-potentials of :math:`p(y_s \mid y_{n(s)})`. A best labeling has a largest entry at every node.
+    These are the log-potentials of :math:`p(y_s \mid y_{n(s)})`. In a best labeling, the label of every node has the
+    largest entry.
     """
     # labels: (N,) of int; returns: (N, K), float64
     if isinstance(model, SegmentModel):
-        raise TypeError("decision_function does not support segments, which score whole runs: use predict_proba.")
+        raise TypeError(
+            "decision_function does not support segments, because these score whole runs: use predict_proba."
+        )
     labels = check_labels(model, labels)
     if isinstance(model, FactorGraph):
         return compute_changed_scores(model, labels)[1]
@@ -46,14 +49,14 @@ def compute_conditional_scores(model, labels):
 
 @options(kw_only=False)
 class ICM(Inference):
-    r"""Iterated conditional modes: each node in turn takes its best label given its neighbours.
+    r"""Iterated conditional modes: one node after another takes its best label given its neighbours.
 
     .. math::
         y_s \leftarrow \arg\max_k \Big( u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)}) \Big)
 
     The score never decreases, and the final labeling cannot be improved by changing a single node. This labeling is
-    only a local maximum: a start near a good labeling matters, and restarts help a little. :class:`GraphCut` and
-    :class:`LoopyBP` are better where they apply.
+    only a local maximum: a start near a good labeling is important, and restarts help a little. :class:`GraphCut` and
+    :class:`LoopyBP` are better for the models that they support.
 
     Parameters
     ----------
@@ -75,8 +78,8 @@ class ICM(Inference):
     Notes
     -----
     The start is the state with the best unary score at each node, or ``init``: labels of shape (N,), such as the
-    ``state`` of an earlier labeling. Ties keep the current label. Each sweep removes as many forbidden pairs of states
-    as it can.
+    ``state`` of an earlier labeling. If the current label is one of several best labels, it is kept. Each sweep removes
+    as many forbidden pairs of states as it can.
 
     References
     ----------
@@ -101,7 +104,7 @@ class ICM(Inference):
     takes = (PairwiseModel, FactorGraph)
     _choices: ClassVar[dict] = {"schedule": _local_search.SCHEDULES}
     _ranges: ClassVar[dict] = {"n_restarts": at_least(0)}
-    _climbs = False  # the sweeps of ICM are hill climbing already, limited by max_iter
+    _climbs = False  # The sweeps of ICM are hill climbing already, limited by max_iter
     max_iter: int = 100
     schedule: str = "sequential"
     n_restarts: int = 0

@@ -36,9 +36,10 @@ class MeanField(Inference):
 
     Each update sets the marginals of one node to their optimum given its neighbours' marginals,
     :math:`q_s(k) \propto \exp(u_{s k} + \sum_{e \ni s} \mathrm{E}_q[\theta_e(k, \cdot)])`, so the bound never
-    decreases. ``log_z`` is the bound at the returned marginals, whether or not they have converged. At convergence it
-    is stationary in the marginals, and they are its derivatives by the scores. Mean field underestimates uncertainty:
-    with strong attraction it selects one of several modes, depending on the start.
+    decreases. ``log_z`` is the bound at the returned marginals, whether or not they have converged. At convergence, the
+    bound is stationary with respect to the marginals, and the marginals are its derivatives with respect to the scores.
+    Mean field underestimates uncertainty: with strong attraction, it selects one of several modes, depending on the
+    start.
 
     Parameters
     ----------
@@ -47,8 +48,8 @@ class MeanField(Inference):
     tol : float, default=1e-6
         Sweeps stop when no probability changes by more than this in a sweep.
     damping : float, default=0
-        Weight of the old marginals in an update, in [0, 1). Updates are made node by node or colour by colour,
-        so that they converge without damping.
+        Weight of the old marginals in an update, in [0, 1). Damping is not needed for convergence, because updates are
+        made node by node or colour by colour.
     schedule : {"sequential", "checkerboard"}, default="sequential"
         Order of the nodes: by index, or by colours of ``graph.colouring``. Nodes of a colour have no edges among them
         and are processed by ``n_threads`` in parallel. Nodes of a factor graph are processed by index.
@@ -60,13 +61,14 @@ class MeanField(Inference):
 
     Notes
     -----
-    The start is the distribution without edges, or ``init``: marginals of shape (N, K), such as the ``state`` of
-    an earlier result, or labels of shape (N,), which are treated as certain. If pairs of states are forbidden, the
-    bound is -inf while ``q`` gives any of them a positive probability. If it is still -inf at the end, updates restart
-    from an allowed labeling. If a search finds no allowed labeling, a warning is issued and ``bound`` is None.
+    The start is the distribution without edges, or ``init``: marginals of shape (N, K), such as the ``state`` of an
+    earlier result, or labels of shape (N,), which are treated as certain. If pairs of states are forbidden, the bound
+    is -inf as long as ``q`` gives a forbidden pair a positive probability. If the bound is still -inf at the end,
+    updates restart from an allowed labeling. If a search finds no allowed labeling, a warning is issued and ``bound``
+    is None.
 
-    The labels of ``map`` are the most probable state of each node under the marginals. Edges and factors count for
-    their first nodes in ``log_z_terms``.
+    The labels of ``map`` are the most probable state of each node under the marginals. In ``log_z_terms``, edges and
+    factors contribute to the term of their first node.
 
     References
     ----------
@@ -117,8 +119,8 @@ class MeanField(Inference):
         is_bound = not np.isneginf(log_z)
         if not is_bound:
             warn_unconverged(
-                "The bound of MeanField is -inf: its marginals give a forbidden pair of states a positive "
-                "probability, and no feasible labeling was found. Pass a feasible labeling as init.",
+                "The bound of MeanField is -inf, because its marginals give a forbidden pair of states a positive "
+                "probability and no feasible labeling was found: pass a feasible labeling as init.",
             )
         return Marginals(
             q.astype(model.dtype),

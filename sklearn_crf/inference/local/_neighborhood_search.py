@@ -32,13 +32,13 @@ class LargeNeighborhoodSearch(Inference):
     .. math::
         y_A \leftarrow \arg\max_{y_A} \; \mathrm{score}(y_A, y_B) .
 
-    Elimination takes time linear in the number of nodes for a move; on a two-state grid about 85 % of the nodes are in
+    Elimination takes time linear in the number of nodes for a move; on a two-state grid, about 85 % of the nodes are in
     :math:`A`. Each restart begins with Gibbs sampling at decreasing temperatures :math:`T`: one node after the other is
     drawn from :math:`p(y_s = k) \propto \exp(f_s(k) / T)`, where :math:`f_s(k)` is the score of state k given the
-    neighbours. Then it makes moves until they gain nothing. From then on the restart perturbs its best labels, either
+    neighbours. Then the restart makes moves until they gain nothing. From then on, it perturbs its best labels, either
     by a move with Gumbel noise of scale :math:`T` added to the unary scores, or by a few sweeps at temperature
-    :math:`T`. The restart improves the result by further moves. Old and new labels differ in connected parts that have
-    no factor in common, so that each part is accepted or rejected separately:
+    :math:`T`, and improves the result by further moves. Old and new labels differ in connected parts that have no
+    factor in common, so each part is accepted or rejected separately:
 
     .. math::
         y_P \leftarrow y_P^{\mathrm{new}} \quad \text{if} \quad
@@ -50,8 +50,9 @@ class LargeNeighborhoodSearch(Inference):
     Parameters
     ----------
     max_work : float, optional
-        Budget, in table entries that all restarts together read. None stands for the number of entries that 30,000
-        sweeps over the nodes read, but at most 1e9, which take about two seconds. The budget is checked between moves.
+        Budget, as the number of table entries that all restarts together read. None stands for the number of entries
+        that 30,000 sweeps over the nodes read, but at most 1e9, which take about two seconds. The budget is checked
+        between moves.
     n_restarts : int, default=4
         Number of independent starts. All starts share the budget and ``n_threads``, and exchange their results 16
         times.
@@ -60,9 +61,9 @@ class LargeNeighborhoodSearch(Inference):
         within the budget. The limit is never below the square of the largest number of states, so that trees are
         possible.
     max_options : int, default=4
-        Nodes with more states than this choose from all states in a third of the moves, from this many likely states
-        given the neighbours in another third, and from two states in the last third. Wide subgraphs with few states
-        find labelings that trees with all states do not.
+        Nodes with more states than this choose from all states in a third of the moves, from this number of likely
+        states given the neighbours in another third, and from two states in the last third. Wide subgraphs with few
+        states find labelings that trees with all states do not find.
     random_state : int, RandomState instance or None, default=None
         An integer gives reproducible results for any number of threads.
 
@@ -140,7 +141,7 @@ class LargeNeighborhoodSearch(Inference):
             _search(chains, n_threads, anneal_first=init is None)
         labels = _combine(chains)
         if init is not None and score(model, start) > score(model, labels):
-            # Only rounding can make the result worse than the start.
+            # Only rounding errors can make the result worse than the start.
             labels = np.array(start, dtype=np.int32)
         reached = score(model, labels)
         n_moves = sum(chain.n_moves for chain in chains)
@@ -161,7 +162,7 @@ def _check_start(n_states, init):
 
 
 def _search(chains, n_threads, anneal_first):
-    """Run all chains until the budget is used. The chains exchange their results at fixed fractions of the budget."""
+    """Run all chains until the budget is used; at fixed fractions of the budget, the chains exchange results."""
 
     def begin(chain, n_threads):
         if anneal_first or chain is not chains[0]:
@@ -209,7 +210,7 @@ class _Task:
         self.most_states = int(arrays.n_states.max(initial=1))
         self.n_options = sorted({2, min(options.max_options, self.most_states), self.most_states})
         n_nodes, arity = len(unary), np.diff(arrays.slot_ptr)
-        # Regions that are trees must be possible, however many states nodes have.
+        # Regions that are trees must be possible, however many states the nodes have.
         largest = max(np.log2(options.max_cells), 2 * np.log2(self.most_states))
         degree = float((arity * (arity - 1.0)).sum()) / max(n_nodes, 1)
         # If nodes have many neighbours, few nodes can be free at once, and larger regions would only take time.
@@ -241,7 +242,7 @@ class _Restart:
         return weight.argmax(axis=1).astype(np.int32)
 
     def solve(self) -> bool:
-        """Try to solve the whole model at once, keep the labels, and return whether they are exact."""
+        """Try to solve the whole model at once and keep the labels; return whether the labels are exact."""
         self.largest_table = self.task.region.largest_table
         self._move(self.task.most_states, 0.0)
         whole = self.task.region.most_nodes == len(self.labels)
@@ -250,7 +251,7 @@ class _Restart:
         return whole and self.workspace.n_kept == 0
 
     def anneal(self) -> None:
-        """Make Gibbs sweeps at decreasing temperatures, starting from the mean cost of a random change."""
+        """Make Gibbs sweeps at decreasing temperatures, the first of which is the mean cost of a random change."""
         task = self.task
         affordable = _tuning.ANNEALED_SHARE * task.work_of_chain / task.arrays.work_of_sweep
         n_sweeps = int(min(_tuning.MOST_ANNEALING_SWEEPS, affordable))
@@ -289,7 +290,7 @@ class _Restart:
             self.spent[kind] += self.work - before
 
     def take_over(self, labels):
-        """Replace parts of the best labels by parts of other labels that score higher."""
+        """Replace parts of the best labels by parts of other labels that have higher scores."""
         self.labels[:] = labels
         self.cells = self.task.arrays.cells(self.task.unary, self.labels)
         self._keep()
@@ -334,13 +335,13 @@ class _Restart:
         )
         self.work += work
         self.n_moves += 1
-        # Tables are as large as the budget allows for many moves.
+        # Tables are as large as possible if the budget must allow many moves.
         growth = 1 if work * _tuning.N_MOVES < task.work_of_chain else -1
         self.largest_table = max(min(self.largest_table + growth, task.region.largest_table), task.smallest_table)
         return gain
 
     def _keep(self):
-        """Undo changes where the current labels are worse than the best labels, and return the gain elsewhere."""
+        """Undo changes where the current labels are worse than the best labels; return the gain of other changes."""
         gain, work, _ = keep_better(
             self.task.arrays, self.task.unary, self.best, self.labels, self.cells, self.workspace
         )

@@ -26,7 +26,7 @@ from sklearn_crf.models import (
 def compute_tempered_marginals(
     model: PairwiseModel | FactorGraph, most_cells: float, n_threads: int = 1
 ) -> Marginals | None:
-    """Return marginals by parallel tempering, or None if the work is too much or factors have more than two nodes."""
+    """Return marginals by parallel tempering, or None if the work is too much or a factor has more than two nodes."""
     if isinstance(model, PairwiseModel):
         return _run_ladders(model, most_cells, n_threads)
     if model.arity.max(initial=0) > 2:
@@ -87,13 +87,13 @@ def _run_ladders(model, most_cells, n_threads):
 
 
 class _Ladders:
-    """Gibbs chains at several temperatures, several ladders side by side in one model."""
+    """Gibbs chains at several temperatures, in several ladders side by side in one model."""
 
     def __init__(self, model, run):
         self.model = replace(model, unary=model.unary.astype(np.float64), tables=model.tables.astype(np.float64))
         self.run, self.rng = run, np.random.RandomState(0)
         self.n_ladders, self.n_nodes = _tuning.N_LADDERS, model.n_nodes
-        # The difference between successive temperatures grows with the temperature.
+        # The difference between successive temperatures increases with the temperature.
         self.betas = np.linspace(0, 1, _tuning.N_TEMPERATURES) ** 2
         n_warm = len(self.betas) - 1
         self.graphs = [build_disjoint_union([model.graph] * (n * self.n_ladders)) for n in (n_warm, 1)]
@@ -103,7 +103,7 @@ class _Ladders:
         self.n_rounds = 0
 
     def adapt(self, rejected):
-        """Choose inverse temperatures so that exchanges of neighbouring temperatures are rejected equally often."""
+        """Choose inverse temperatures so that all exchanges of neighbouring temperatures are rejected equally often."""
         # rejected: (n_temperatures - 1,), fractions of exchanges that were rejected
         barrier = np.concatenate(([0.0], np.cumsum(rejected + _tuning.LEAST_REJECTED)))
         self.betas = np.interp(np.linspace(0, barrier[-1], len(barrier)), barrier, self.betas)
@@ -124,7 +124,8 @@ class _Ladders:
             scores = record.scores[sweep] = self._score_labels()
             kept = np.exp(np.minimum(step * (scores[:, :-1] - scores[:, 1:]), 0))
             record.rejected += 1 - kept.mean(axis=0)
-            # Exchange even and odd pairs alternately, so that labels move in one direction until they are rejected.
+            # Exchange even and odd pairs alternately, so that labels move in one direction until an exchange is
+            # rejected.
             is_due = (np.arange(len(step)) + sweep) % 2 == 0
             ladder, lower = np.nonzero(is_due & (self.rng.uniform(size=kept.shape) < kept))
             moved = self.labels[ladder, lower]
@@ -137,7 +138,7 @@ class _Ladders:
         return record
 
     def _build_ladder_chain(self, number, betas, labels):
-        """Return a sampler of one copy of the model per chain: the warm chains for number 0, the cold chains for 1."""
+        """Return a sampler with one copy of the model per chain: warm chains for number 0, cold chains for 1."""
         model, n_copies = self.model, len(betas)
         allowed = np.isfinite(model.unary)
         unary = np.where(allowed, betas[:, None, None] * np.where(allowed, model.unary, 0.0), -np.inf)

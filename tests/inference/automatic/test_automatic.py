@@ -393,5 +393,5 @@ def test_labelings_of_large_factor_graphs_are_climbed_too():
 @pytest.mark.parametrize("init", [[0] * 9, np.zeros(9, dtype=int), "labels", 3])
 def test_only_a_state_can_be_the_start(init):
     model = PairwiseModel(lattice((3, 3)), np.zeros((9, 2)), np.eye(2)[np.newaxis])
-    with pytest.raises(ValueError, match="init must be the state of a former result of AutoMap"):
+    with pytest.raises(ValueError, match="init must be the state of an earlier result of AutoMap"):
         AutoMap().map(model, init=init)
