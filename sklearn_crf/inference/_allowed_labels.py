@@ -21,8 +21,9 @@ class TooManyConstraints(Exception):
 class Constraints(NamedTuple):
     """Constraints of a model, as arrays in the layout of ``ConstraintSearch``.
 
-    A variable is a state of a node, numbered node by node. The nodes of the model come first, followed by
-    an auxiliary node for each factor with a list of allowed joint states, which are the states of this node.
+    A variable is a state of a node. Variables are numbered node by node. The nodes of the model come first. They are
+    followed by an auxiliary node for each factor that lists its allowed joint states; these are the states of the
+    auxiliary node.
     """
 
     n_nodes: int  # number of nodes of the model
@@ -31,7 +32,7 @@ class Constraints(NamedTuple):
     preference: np.ndarray  # (n_variables,) float64
     ends: np.ndarray  # (2E,) int32, two nodes for each edge
     relation: np.ndarray  # (E,) int32
-    weight: np.ndarray  # (E,) float64, number by which the relation's scores are multiplied
+    weight: np.ndarray  # (E,) float64, factor by which the scores of the relation are multiplied
     shape: np.ndarray  # (2R,) int64, numbers of states of the two ends of each relation
     cell_ptr: np.ndarray  # (R,) int64
     cells: np.ndarray  # uint8, whether each pair of states is allowed
@@ -50,7 +51,7 @@ class Constraints(NamedTuple):
         return sum(len(part) for part in self[1:-1])
 
     def find_active_nodes(self, nodes):
-        """Return a mask (M,) uint8 of the given nodes and of the auxiliary nodes of factors within them."""
+        """Return a mask (M,) uint8 of the given nodes and of the auxiliary nodes of factors on given nodes only."""
         # nodes: (n_nodes,) bool
         return np.array([*nodes, *(nodes[scope].all() for scope in self.listed_factors)], dtype=np.uint8)
 
@@ -132,7 +133,7 @@ class _Builder:
         model = self.model
         n_columns, unary = model.n_columns, model.unary
         self._add_nodes(np.full(len(unary), n_columns), ~np.isneginf(unary), unary)
-        # Models with several edge features cannot forbid pairs.
+        # Models with several edge features do not support forbidden pairs.
         if model.tables.shape[1] > 1:
             return
         for table in model.tables[:, 0]:
@@ -160,7 +161,7 @@ class _Builder:
                     self._add_table(table, scope[model.table_id[factors] == table])
 
     def _add_table(self, table, scopes):
-        """Add the constraints of all factors with a given table, on two or more nodes."""
+        """Add the constraints of all factors on two or more nodes that have the given table."""
         model = self.model
         scores = model.log_table[slice(*model.table_ptr[table : table + 2])]
         kind, default = model.table_kind[table], float(model.table_default[table])
@@ -196,13 +197,13 @@ class _Builder:
         self.ends.append(scopes)
 
     def _add_listed(self, scopes, joint_states, scores, n_states):
-        """Add an auxiliary node for each factor, whose states are the joint states that the factor allows."""
+        """For each factor, add an auxiliary node whose states are the joint states that the factor allows."""
         n_listed = len(joint_states)
         self._reserve(2 * len(scopes) * max(n_listed, 1))
         nodes = self.n_nodes + len(self.scopes) + np.arange(len(scopes))
         self.scopes += list(scopes)
         self.n_states.append(np.full(len(scopes), max(n_listed, 1)))
-        # Every node has at least one state, even if it is impossible.
+        # Every node needs at least one state, even an impossible one.
         self.possible.append(np.full(len(scopes) * max(n_listed, 1), n_listed > 0))
         self.preference.append(np.tile(scores if n_listed else [0.0], len(scopes)))
         self.n_variables += len(scopes) * max(n_listed, 1)
@@ -221,7 +222,8 @@ class _Builder:
         allowed = ~np.isneginf(by_count)
         if len(nodes) < len(scope):
             # An auxiliary node represents the nodes without the counted state, so that the constraint is only active if
-            # all nodes of the factor are. Its single state always counts.
+            # all nodes
+            # of the factor are active. The single state of the auxiliary node always counts.
             self.scopes.append(scope)
             self.n_states.append([1])
             self.possible.append([True])
@@ -234,12 +236,12 @@ class _Builder:
 
 
 def is_feasible(model, labels):
-    """Return whether the scores of all nodes, edges and factors are above -inf for a labeling."""
+    """Return whether all nodes, edges and factors have scores above -inf for a labeling."""
     return not np.isneginf(compute_score_terms(model, labels)).any()
 
 
 def search_allowed_labels(model, labels):
-    """Return labels with a score above -inf, near the given labels, or None if the search gave up."""
+    """Return labels with a score above -inf near the given labels, or None if the search gave up."""
     # labels: (N,) int32
     # returns (N,) int32 or None; raises Refuted if there are no allowed labels
     found = find_nearest_allowed(model, labels)
@@ -247,13 +249,13 @@ def search_allowed_labels(model, labels):
 
 
 def find_nearest_allowed(model, labels):
-    """Return allowed labels or, if none are found, labels that violate as few constraints as possible.
+    """Return allowed labels or, if the search finds none, labels that violate as few constraints as possible.
 
     Labels of a pairwise model are first repaired node by node. Then a search with constraint propagation and clause
-    learning decides one node after another, in two runs. The first run prefers the given labels. The second run
-    prefers the states with the highest scores, including possible contributions of neighbours, and decides nodes with a
-    clear preference first. The better result is returned. A search ends with labels, with a proof that there are none,
-    or after a fixed number of steps.
+    learning decides one node after another. There are two runs of the search. The first run prefers the given labels.
+    The second run prefers the states with the highest scores, including possible contributions of neighbours, and first
+    decides the nodes that clearly prefer a state. The better result is returned. A search ends with labels, with a
+    proof that there are none, or after a fixed number of steps.
     """
     # labels: (N,) int32, or None
     # returns (N,) int32; raises Refuted if there are no allowed labels
@@ -299,7 +301,7 @@ _FOUND, _REFUTED = 1, 2
 
 
 def _run(constraints, guide, nodes, most_steps, by_scores=False):
-    """Run a search among some nodes (None for all); return the search and arrays for the results."""
+    """Run a search among the given nodes (None for all); return the search and arrays for the results."""
     n_all = len(constraints.first) - 1
     start = np.zeros(n_all, dtype=np.int32)
     start[: constraints.n_nodes] = guide

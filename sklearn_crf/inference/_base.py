@@ -52,7 +52,7 @@ def convergence_left_to_caller() -> Any:
 
 @contextmanager
 def name_conflict(model: Any) -> Any:
-    """Return a context that adds the conflicting nodes to the error for an infeasible model, if a search finds them."""
+    """Return a context that adds conflicting nodes to the error for an infeasible model, if a search finds any."""
     try:
         yield
         return
@@ -83,7 +83,7 @@ def at_least(number: float) -> Range:
     return Range(kind, lambda value: value >= number, f"be at least {number:g}")
 
 
-# Conditions on options that are common to several algorithms.
+# Conditions on options that several algorithms share.
 _COMMON_OPTIONS = {
     "max_iter": at_least(1),
     "tol": NOT_NEGATIVE,
@@ -96,8 +96,8 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     """Base class of inference algorithms.
 
     An algorithm only holds options, which are constructor parameters, so ``get_params``, ``clone`` and grid search
-    work. Data of a single model are passed as ``init``, and returned as ``state`` of results. A subclass lists its
-    abilities in ``tasks``, and implements ``_map``, ``_marginals`` and ``_sample`` accordingly. The results of these
+    work. Data about a single model are passed as ``init``, and returned as ``state`` of results. A subclass lists its
+    tasks in ``tasks``, and implements ``_map``, ``_marginals`` and ``_sample`` for these tasks. The results of these
     methods are checked: shapes, states within range, finite marginals that sum to one.
 
     Attributes
@@ -113,8 +113,8 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     has_fractional : bool
         Whether labelings include the solution of a linear relaxation.
     convex : bool
-        Whether marginals maximise a concave function. Marginals then do not depend on the start, and are the derivative
-        of ``log_z``.
+        Whether marginals maximise a concave function. If so, they do not depend on the start, and are the derivative of
+        ``log_z``.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     exact_on: str | None = None
     _climbs = True
     _returns: ClassVar[dict] = CHECKS
-    # Options with a set of choices; numeric options have conditions in _ranges.
+    # Options with a set of choices. Numeric options have conditions in _ranges.
     _choices: ClassVar[dict[str, Collection[str]]] = {}
     # Types of ``init``: empty if there is no warm start, None if the algorithm checks ``init`` itself.
     _starts_from: ClassVar[tuple[type, ...] | None] = None
@@ -158,21 +158,21 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         cls.tasks = tasks
 
     def map(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Labeling:
-        """Return a labeling with the highest score, or nearly so.
+        """Return a labeling with the highest score, or with a score near the highest.
 
         If the labeling of an algorithm is forbidden, a search for allowed labels starts from it. The search ends with
         allowed labels, with a proof that there are none, or after a bounded effort with a warning. In the last case,
-        the labels violate as few constraints as possible, and their score is -inf. Labels that are not known to be
-        optimal are improved by hill climbing, changing one node at a time, unless the algorithm has an option ``climb``
-        that is False. If the scores of labelings differ by multiples of a step, as with tables of integers, the
-        bound is rounded down to the score plus a multiple of the step.
+        the labels violate as few constraints as possible, and their score is -inf. If labels are not known to be
+        optimal, they are improved by hill climbing, which changes one node at a time, unless the algorithm has an
+        option ``climb`` that is False. If the scores of labelings differ by multiples of a step, as with tables of
+        integers, the bound is rounded down to the score plus a multiple of the step.
 
         Parameters
         ----------
         model : PairwiseModel or FactorGraph
             One of the types in ``takes``.
         init : object, optional
-            ``state`` of a former :class:`Labeling` of the same topology: a warm start.
+            ``state`` of an earlier :class:`Labeling` of the same topology: a warm start.
         n_threads : int, default=1
             Threads inside this one model; results do not depend on it.
 
@@ -183,8 +183,9 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         Raises
         ------
         ValueError
-            If the algorithm does not support this model, or ``init`` is not a state of its results. If it is proven
-            that no labeling has a score above -inf; the message then names nodes without a joint allowed labeling.
+            If the algorithm does not support this model, if ``init`` is not a state of its results, or if it is proven
+            that no labeling has a score above -inf. In the last case, the message names nodes that have no joint
+            allowed labeling.
         """
         self._require("map", model, init, n_threads)
         close, taken = shift_near_zero(model)
@@ -222,7 +223,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         model : PairwiseModel or FactorGraph
             One of the types in ``takes``.
         init : object, optional
-            ``state`` of a former :class:`Marginals` of the same topology: a warm start.
+            ``state`` of an earlier :class:`Marginals` of the same topology: a warm start.
         n_threads : int, default=1
             Threads inside this one model; results do not depend on it.
 
@@ -233,27 +234,27 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         Raises
         ------
         ValueError
-            If the algorithm does not support this model, or ``init`` is not a state of its results. If it finds that no
-            labeling has a score above -inf. Exact algorithms always find this; other algorithms may return locally
-            consistent marginals instead. The message names nodes without a joint allowed labeling, if a short search
-            finds them.
+            If the algorithm does not support this model, if ``init`` is not a state of its results, or if the algorithm
+            finds that no labeling has a score above -inf. In the last case, the message names nodes that have no joint
+            allowed labeling, if a short search finds such nodes. Exact algorithms always detect that no labeling is
+            allowed; other algorithms may return locally consistent marginals instead.
         """
         self._require("marginals", model, init, n_threads)
         with name_conflict(model):
             return self._attach_method_name(self._compute_bounded_marginals(model, init=init, n_threads=n_threads))
 
     def marginals_for_learning(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Any:
-        """Return marginals that are, up to small errors, the derivative of their ``log_z``, as learning requires.
+        """Return marginals that are the derivative of their ``log_z`` up to small errors, as learning requires.
 
-        For messages that have not fully converged, :meth:`marginals` may return a bound as ``log_z``, which takes time
-        and is less consistent with the marginals. This method then returns the value without the bound.
+        If messages have not fully converged, :meth:`marginals` may return a bound as ``log_z``, which takes time and is
+        less consistent with the marginals. This method returns the value without the bound instead.
 
         Parameters
         ----------
         model : PairwiseModel or FactorGraph
             One of the types in ``takes``.
         init : object, optional
-            ``state`` of a former result of the same topology: a warm start.
+            ``state`` of an earlier result of the same topology: a warm start.
         n_threads : int, default=1
             Threads inside this one model; results do not depend on it.
 
@@ -265,7 +266,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return self._attach_method_name(self._marginals(model, init=init, n_threads=n_threads))
 
     def node_marginals(self, model: Any, *, n_threads: int = 1) -> np.ndarray:
-        """Return the marginals of nodes only, as needed for prediction; faster if tables can be skipped.
+        """Return the marginals of nodes only, as needed for prediction, which is faster if tables can be skipped.
 
         Parameters
         ----------
@@ -287,7 +288,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
 
     @property
     def joined_nodes(self) -> int:
-        """Maximum number of nodes up to which :meth:`node_marginals` processes several graphs with cycles jointly.
+        """Maximum number of nodes in graphs with cycles that :meth:`node_marginals` processes jointly.
 
         Joint processing is faster. Each graph converges separately, and results are bitwise equal to the results of
         single graphs. 1 means that the algorithm does not support it.
@@ -295,7 +296,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return 1
 
     def joined_copies(self, graph: Graph, n_states: int) -> int:
-        """Return the largest number of nodes for which copies of a graph with equal tables are processed jointly.
+        """Return the maximum number of nodes for which copies of a graph with equal tables are processed jointly.
 
         Parameters
         ----------
@@ -332,7 +333,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return self._marginals(model, n_threads=n_threads).unary
 
     def _marginalise_graphs_jointly(self, model, n_threads):
-        """Return node marginals of several graphs, and a mask of nodes whose graph must be processed separately."""
+        """Return node marginals of several graphs, and a mask of the nodes whose graph must be processed separately."""
         raise NotImplementedError(type(self).__name__)
 
     def sample(self, model: Any, n_samples: int = 1, *, random_state: Any = None, n_threads: int = 1) -> np.ndarray:
@@ -357,7 +358,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             return self._sample(model, n_samples, random_state=random_state, n_threads=n_threads)
 
     def for_learning(self) -> "Inference":
-        """Return the algorithm with options suited to training, in which many models differ little.
+        """Return the algorithm with options for training, in which many models differ only slightly.
 
         Returns
         -------
@@ -430,7 +431,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             raise ValueError(
                 f"init must be None, because {name} does not support warm starts, got {type(init).__name__}."
             )
-        raise ValueError(f"init must be the state of a former result of {name}, got {type(init).__name__}.")
+        raise ValueError(f"init must be the state of an earlier result of {name}, got {type(init).__name__}.")
 
     def _check_model(self, model):
         """Raise ValueError if the model is not supported; subclasses add their own conditions."""
@@ -445,12 +446,12 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             if claim is not None and claim.proven:
                 raise claim
             warn_unconverged(
-                f"{type(self).__name__}: no labeling with a finite score was found, which does not prove that none "
+                f"{type(self).__name__} found no labeling with a finite score, but this does not prove that none "
                 "exists. The returned labels violate the fewest constraints of all labels tried."
             )
         if found is None:
             found = self._attach_method_name(Labeling(labels, value, converged=False))
-        # A bound of -inf from an inexact algorithm is not a proof, so it is discarded.
+        # If the algorithm is not exact, a bound of -inf is no proof, so it is discarded.
         bound = np.inf if np.isneginf(found.bound) else max(found.bound, value)
         found = found._replace(labels=labels, score=value, bound=bound)
         if np.isneginf(value):
@@ -494,11 +495,11 @@ def has_parts(model):
 
 def compute_part_marginals(inference, compute_jointly, model, n_threads):
     """Return ``inference.node_marginals`` of all graphs of a joint model, concatenated."""
-    # compute_jointly: callable(model, n_threads); returns node marginals, and a mask of nodes to process separately
+    # compute_jointly: callable(model, n_threads) that returns node marginals and a mask of nodes to process separately
     try:
         unary, is_missing = compute_jointly(model, n_threads)
     except ValueError:
-        # Process parts separately to find the part with the error.
+        # Process the graphs separately to find the graph that causes the error.
         unary, is_missing = np.empty_like(model.unary), np.ones(len(model.unary), dtype=bool)
     if not is_missing.any():
         return unary

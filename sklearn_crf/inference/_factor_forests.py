@@ -12,9 +12,9 @@ from sklearn_crf.inference import _tuning
 
 
 def keep_by_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that keeps its last results, for calls with equal arrays, lists, numbers and strings.
+    """Return a function that caches its latest results by arguments: arrays, lists, numbers and strings.
 
-    Training needs the results for the same structures of factor graphs hundreds of times.
+    Training needs results for the same structures of factor graphs hundreds of times.
     """
     kept: OrderedDict[bytes, Any] = OrderedDict()
 
@@ -37,8 +37,8 @@ def keep_by_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
 def choose_factor_forests(model, factors, rule):
     """Return maximal sets of factors without cycles, which together cover all factors.
 
-    Factors that few other sets contain are preferred. A set has no cycles if the bipartite graph of its nodes and
-    factors has no cycles.
+    Factors that few other sets contain are preferred. A set of factors has no cycles if the bipartite graph of these
+    factors and their nodes has no cycles.
     """
     # factors: (F,), indices of factors with at least two nodes
     # rule: "minimal", "uniform", a number of sets, or a list with the factor indices of each set
@@ -47,22 +47,22 @@ def choose_factor_forests(model, factors, rule):
         return _check_forests(model, factors, rule)
     if isinstance(rule, bool) or not (rule in ("minimal", "uniform") or isinstance(rule, int | np.integer)):
         raise ValueError(
-            'trees of a factor graph must be "minimal", "uniform", "optimal", a number of sets of factors, or a list '
-            f"with the factor indices of each set, got {rule!r}."
+            'trees of a factor graph must be "minimal", "uniform", "optimal", a number of sets of factors, or a '
+            f"list with the factor indices of each set, got {rule!r}."
         )
     forests = grow_forests(model.n_nodes, _list_scopes(model, factors), rule)
     missing = np.count_nonzero(~forests.any(axis=0))
     if missing:
         raise ValueError(
-            f"{rule} sets of factors without cycles leave {missing} of {len(factors)} factors uncovered: "
-            '"minimal" covers all factors with few sets.'
+            f"{rule} sets of factors without cycles leave {missing} of {len(factors)} factors uncovered: use "
+            'trees="minimal", which covers all factors with few sets.'
         )
     return forests
 
 
 @keep_by_arguments
 def grow_forests(n_nodes: int, scopes: list, rule: Any) -> np.ndarray:
-    """Return maximal sets of factors without cycles, (n_sets, F) of bool, whose counts are as even as possible."""
+    """Return maximal sets of factors without cycles, (n_sets, F) of bool, that contain factors about equally often."""
     counts = np.zeros(len(scopes), dtype=np.int64)
     forests: list[np.ndarray] = []
     fewest = {"minimal": 1, "uniform": _tuning.FEWEST_FORESTS}.get(rule, rule)
@@ -73,9 +73,9 @@ def grow_forests(n_nodes: int, scopes: list, rule: Any) -> np.ndarray:
 
 
 def find_steepest_forest(model, factors, gain):
-    """Return a set of factors without cycles with a large total gain, the largest if all factors join two nodes."""
+    """Return a set of factors without cycles with a large total gain: the maximum, if all factors join two nodes."""
     # gain: (F,); returns: (F,) of bool
-    # A factor of n nodes joins as many nodes as n - 1 edges of a tree, so its gain is divided by n - 1.
+    # A factor of n nodes joins as many nodes as n - 1 edges of a tree. Its gain is therefore divided by n - 1.
     order = np.argsort(-gain / (model.arity[factors] - 1), kind="stable")
     return _grow_forest(model.n_nodes, _list_scopes(model, factors), order)
 
@@ -85,7 +85,7 @@ def _list_scopes(model, factors):
 
 
 def _grow_forest(n_nodes, scopes, order):
-    """Return the set of factors that joins factors in the given order, except for factors that close a cycle."""
+    """Return the factors that remain if factors are added in the given order, except factors that close a cycle."""
     parent, chosen = list(range(n_nodes)), np.zeros(len(scopes), dtype=bool)
     for f in order.tolist():
         chosen[f] = _join(parent, scopes[f])

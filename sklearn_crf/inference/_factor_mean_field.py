@@ -21,13 +21,13 @@ class FactorMeanField:
 
     @property
     def forbids(self) -> bool:
-        """Whether a factor of two and more nodes forbids a joint state."""
+        """Whether a factor of two or more nodes forbids a joint state."""
         p, model = self.problem, self.model
         n_listed = np.diff(p.table_ptr)[p.table]
         joint = np.flatnonzero(model.arity >= 2)
         sizes = model.n_states[p.slot_node].astype(float)
         n_cells = np.multiply.reduceat(sizes, p.slot_ptr[:-1]) if len(joint) else 0.0
-        # Count tables list numbers of nodes, 0 to all.
+        # Count tables list counts of nodes, from 0 to all.
         is_partial = n_listed < np.where(p.kind[p.table] == COUNT, model.arity[joint] + 1.0, n_cells)
         is_used = np.zeros(len(p.kind), dtype=bool)
         is_used[p.table] = True
@@ -37,7 +37,7 @@ class FactorMeanField:
 
     @property
     def n_joint_factors(self) -> np.ndarray:
-        """Number of factors of two and more nodes of each node, (N,)."""
+        """Number of factors of two or more nodes for each node, (N,)."""
         return np.diff(self.problem.node_ptr)
 
     def sweep(self, damping: float, q: np.ndarray) -> tuple[float, np.ndarray]:
@@ -47,7 +47,7 @@ class FactorMeanField:
         return factor_mean_field_sweep(self.problem, self.unary, damping, q, log_q), log_q
 
     def run(self, n_sweeps: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """Return the marginals without joint factors and after each sweep, and the logarithms of the last marginals."""
+        """Return the marginals at the start and after each sweep, and the logarithms of the last marginals."""
         log_q = log_softmax(self.unary, axis=1)
         kept = [np.exp(log_q)]
         for _ in range(n_sweeps):
@@ -61,20 +61,20 @@ class FactorMeanField:
         terms[:1] += self._small.constant(self.model)
         log_table, default = np.zeros(self.model.log_table.size), np.zeros(self.model.n_tables)
         factor_mean_field_statistics(self.problem, self.unary, q, terms, log_table, default)
-        # Probabilities of the other cells of sparse tables are differences, with rounding errors.
+        # Probabilities of unlisted cells of sparse tables are differences, which have rounding errors.
         default = np.maximum(default, 0.0)
         self._small.add_statistics(self.model, q, log_table, default)
         return terms, FactorStatistics(log_table, default)
 
     def undo(self, kept: list[np.ndarray], slope: np.ndarray) -> FactorStatistics:
-        """Return the derivatives of a loss by the scores of all tables.
+        """Return the derivatives of a loss with respect to the scores of all tables.
 
-        ``kept`` are the marginals at the start and after each sweep. ``slope`` is the derivative of the loss by the
-        scores from which the last update computed the marginals of each node.
+        ``kept`` holds the marginals at the start and after each sweep. ``slope`` is the derivative of the loss with
+        respect to the scores from which the last update computed the marginals of each node.
         """
         # kept: (n_sweeps + 1) times (N, K); slope: (N, K)
         log_table, default = np.zeros(self.model.log_table.size), np.zeros(self.model.n_tables)
-        # Only tables that list all cells have the default score -inf here.
+        # Here, only tables that list all cells have the default score -inf.
         problem = self.problem._replace(fallback=np.maximum(self.problem.fallback, np.finfo(float).min))
         adjoint, of_unary = np.zeros_like(slope), np.zeros_like(slope)
         for before, after in zip(kept[-2::-1], kept[:0:-1], strict=True):

@@ -33,7 +33,7 @@ from sklearn_crf.models import Statistics, cache_with_layout
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
 
 
-# Largest total range of the scores of messages to a node, if messages are stored as probabilities.
+# Maximum total range of the scores of messages to a node, for messages stored as probabilities.
 # Values that underflow are then less than exp(-25) of the rest in single precision (limit 87).
 # In double precision (limit 708), values that underflow are less than exp(-60) of the rest.
 LARGEST_RANGE = {np.dtype(np.float32): 60.0, np.dtype(np.float64): 640.0}
@@ -43,10 +43,10 @@ _WIDE = np.log(100.0)
 
 _VECTOR_BYTES = 16
 
-# Padding, since the kernel of log-odds reads and writes SIMD vectors of up to 32 bytes.
+# Padding, because the kernel of log-odds reads and writes SIMD vectors of up to 32 bytes.
 _PADDING = 8
 
-# Maximum size of a row, in bytes, for which a message is computed in registers.
+# Maximum size in bytes of a row for which a message is computed in registers.
 _SHORT_ROW = 2 * _VECTOR_BYTES
 
 
@@ -59,12 +59,12 @@ class Field(NamedTuple):
     half_edge: np.ndarray  # (2E,) int32
     reverse: np.ndarray  # (2E,) int32
     n_states: np.ndarray  # (N,) int32, or empty if all nodes have K states
-    factor: np.ndarray  # (E,) int32, row of each edge in place, on, off and shift
+    factor: np.ndarray  # (E,) int32, row of each edge in the arrays ``place``, ``on``, ``off`` and ``shift``
     edge_type: np.ndarray  # (E,) int32
     shift: np.ndarray  # (n,) float64, score subtracted from each factor
     unary: np.ndarray  # (N, width), exp(score - best) for SUM_PROBABILITY, else scores
     factors: np.ndarray  # (m, K, width), exp(score - shift) for sums, score - shift for maxima; empty if not stored
-    place: np.ndarray  # (n, 2) int32, row of factors for messages from the first end and from the second end
+    place: np.ndarray  # (n, 2) int32, row in ``factors`` for messages from the first end and from the second end
     on: np.ndarray  # (n,), diagonal entries of Potts factors, or empty
     off: np.ndarray  # (n,), off-diagonal entries of Potts factors, or empty
     tables: np.ndarray  # (T, R, K, K), scores
@@ -79,7 +79,7 @@ class Field(NamedTuple):
 
     @property
     def is_tied(self) -> bool:
-        """Whether the factor of an edge only depends on its type."""
+        """Whether the factor of an edge depends only on the type of the edge."""
         return len(self.edge_weight) == 0
 
     def workspace(self) -> np.ndarray:
@@ -87,19 +87,19 @@ class Field(NamedTuple):
         return allocate_workspace((6 + 2 * self.tables.shape[3]) * self.unary.shape[1])
 
     def send(self, messages, *how):
-        """Update the messages that nodes send, one node after another; see the kernel for the arguments."""
+        """Update the messages that nodes send, one node after another; the kernel documents the arguments."""
         return send(self, messages, *how)
 
     def renew(self, messages, *how):
-        """Update the messages of ranges of nodes in a forward and a backward pass; see the kernel for the arguments."""
+        """Update the messages of ranges of nodes forwards and backwards; the kernel documents the arguments."""
         renew(self, messages, *how)
 
 
 def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False):
     """Return the field for sum-product or max-product messages, and the score subtracted from each node's unary row.
 
-    Messages for sums are stored as probabilities if the range of the model's scores permits it (in double precision if
-    single precision does not suffice), else as scores.
+    Messages for sums are stored as probabilities if the range of the model's scores permits this, otherwise as scores.
+    Probabilities have double precision if the range is too wide for single precision.
     """
     # maximum: max-product instead of sum-product; as_scores: store all messages as scores
     # returns Field, unary_shift: (N,) float64
@@ -150,8 +150,8 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
 
 
 def _choose_sum_kind(model, largest_degree, unbounded, appearance):
-    """Return the semiring and data type for sum-product messages, and the largest range of the scores of a message."""
-    # appearance: (E,), the powers of messages, by which scores are divided; or None
+    """Return the semiring and data type for sum-product messages, and the largest score range of a message."""
+    # appearance: (E,), the powers to which messages are raised, by which scores are divided; or None
     if model.graph.n_edges == 0:
         return SUM_PROBABILITY, model.dtype, 0.0
     forbids, spread = _compute_table_ranges(model)
@@ -160,7 +160,7 @@ def _choose_sum_kind(model, largest_degree, unbounded, appearance):
     of_factors = largest = _compute_largest_range(model, spread)
     divided, log_states = 0.0, np.log(model.n_columns)
     if appearance is not None:
-        # Messages have the range of the scores before the division, except where a message is divided out of a product.
+        # Messages have the range of the scores before this division, unless a message is divided out of a product.
         weight = 1.0 if model.edge_weight is None else model.edge_weight
         undivided = (weight * appearance[:, np.newaxis]).astype(model.dtype)
         largest = _compute_largest_range(replace(model, edge_weight=undivided), spread)
@@ -221,19 +221,19 @@ def pad_unary(scores, semiring, dtype):
 
 
 def _store_factors(field, model):
-    """Return the field with stored factors, one for each kind of edge, unless they would need too much memory."""
+    """Return the field with stored factors, one for each kind of edge, unless factors would need too much memory."""
     if len(field.edge_type) == 0:
         return field
     n_columns, width, dtype = field.tables.shape[3], field.width, field.tables.dtype
-    # Kinds of edges depend only on types, weights and data type, so they are cached with the layout.
+    # Kinds of edges depend only on types, weights and data type, so the kinds are cached with the layout.
     kept, factor, own = cache_with_layout(model, ("kinds of edges", dtype), lambda: _classify_edges(field))
     kinds, n = field._replace(**kept), len(kept["factor"])
-    # A factor that is stored once is also read along columns: fast only with long rows and few edges per node.
+    # A factor that is stored once is also read along columns, which is only fast with long rows and few edges per node.
     once = own and width * dtype.itemsize > _SHORT_ROW and model.graph.largest_degree <= n_columns
     size = n * (1 if once else 2) * n_columns * width * dtype.itemsize
     if size > _tuning.FACTOR_BUDGET:
         return field._replace(factor=factor)
-    # A forest needs a single sweep, which takes less time than sorting the factors would take.
+    # A forest needs a single sweep, which takes less time than sorting the factors.
     in_order = own and size > _tuning.LARGEST_CACHED and not model.graph.is_forest
     place = _locate_factor_rows(field, factor, n, once, in_order)
     factors = np.empty((n if once else 2 * n, n_columns, width), dtype=dtype)
@@ -243,9 +243,10 @@ def _store_factors(field, model):
 
 
 def _locate_factor_rows(field: Field, factor: np.ndarray, n: int, once: bool, in_order: bool) -> np.ndarray:
-    """Return the rows at which factors are stored, (n, 2). With ``in_order``, factors follow the order of sending.
+    """Return the rows of stored factors, (n, 2); with ``in_order``, factors are stored in the order of sending.
 
-    Processors prefetch consecutive memory, which doubles the speed of sweeps over tables larger than the cache.
+    If factors are stored in the order of sending, processors prefetch them. For tables larger than the cache, this
+    doubles the speed of sweeps.
     """
     places = np.arange(n if once else 2 * n, dtype=np.int32)
     place = places.reshape(n, -1)
@@ -276,7 +277,7 @@ def _pick_kind_examples(field: Field) -> tuple:
     n_edges = len(field.edge_type)
     weight = field.edge_weight[:, 0]
     if field.edge_weight.shape[1] == 1 and _has_recurring_weights(weight):
-        # Weights recur, for example, as inverse appearance probabilities of edges in a few trees.
+        # Weights recur, for example, if they are inverse appearance probabilities of edges in a few trees.
         order = np.lexsort((field.edge_type, weight))
         new = np.ones(n_edges, dtype=bool)
         new[1:] = (np.diff(weight[order]) != 0) | (np.diff(field.edge_type[order]) != 0)
@@ -290,14 +291,14 @@ def _pick_kind_examples(field: Field) -> tuple:
 
 
 def _has_recurring_weights(weight: np.ndarray) -> bool:
-    """Return whether edge weights recur, judged by the first few weights."""
+    """Return whether edge weights recur, according to the first few weights."""
     return len(set(weight[: _tuning.TRIED_EDGES].tolist())) < min(_tuning.TRIED_EDGES, len(weight))
 
 
 def equals_separate_fields(field, model):
     """Return whether messages in a field of several graphs are bitwise equal to messages in one field per graph."""
     graph = model.graph
-    # A separate field may have a smaller range of scores, and so another semiring or data type.
+    # A separate field may have a smaller range of scores, and therefore another semiring or data type.
     if field.semiring != SUM_PROBABILITY or field.unary.dtype != model.dtype:
         return False
     if len(field.on):
@@ -308,10 +309,10 @@ def equals_separate_fields(field, model):
 
 
 def _are_read_alike(field, graph):
-    """Return whether factors are stored in the same way in the joint field and in the separate fields."""
+    """Return whether the joint field stores factors in the same way as the separate fields."""
     n_columns, ends = field.tables.shape[3], np.cumsum([0, *(part.n_edges for part in graph.parts)]).tolist()
     if field.is_tied:
-        # If there are as many edges as types, each edge has its own factor, which may be stored differently.
+        # If a graph has as many edges as types, each edge has its own factor, which may be stored differently.
         return not {graph.n_edges, *(part.n_edges for part in graph.parts)} & {len(field.tables)}
     if field.edge_weight.shape[1] == 1:
         # With several types, each edge may have its own kind even if weights recur.
@@ -335,9 +336,9 @@ def _store_potts_factors(field: Field) -> Field:
 
 
 def can_use_log_odds(field: Field) -> bool:
-    """Return whether messages of a field can be stored as log-odds, and are faster that way.
+    """Return whether messages of a field can be stored as log-odds, and are faster in this form.
 
-    Plain belief propagation on probabilities needs no exponentials and is faster without log-odds.
+    Plain belief propagation on probabilities needs no exponentials, and is therefore faster without log-odds.
     """
     return field.semiring == SUM_PROBABILITY and field.tables.shape[3] == 2 and len(field.appearance) > 0
 
@@ -355,14 +356,14 @@ class OddsField(NamedTuple):
     unary: np.ndarray  # (N,) log-odds of nodes
     coupling: np.ndarray  # (2E + padding,), exp(-|J|) with the sign of J, by slot
     power: np.ndarray  # (2E + padding,), powers to which messages are raised, by slot
-    share: np.ndarray  # (N,), multiplies the sum of a node's log-odds and all messages to it; empty for 1
+    share: np.ndarray  # (N,), factor for the sum of a node's log-odds and all messages to the node; empty for 1
     offset: np.ndarray  # (2E,) float64, contribution of a slot's edge to the log-odds of its node
     largest_degree: int
 
     @classmethod
     def of(cls, field, share=None):
         """Convert the scores of a field to log-odds of two states, see :func:`can_use_log_odds`."""
-        # share: (N,) or None for 1, multiplies the sum of each node's log-odds and all messages to it
+        # share: (N,), factor for the sum of each node's log-odds and all messages to the node; None for 1
         dtype, (n_nodes, n_edges) = field.unary.dtype, (len(field.unary), len(field.edge_type))
         unary, coupling, offset = np.empty(n_nodes, dtype), np.empty(n_edges), np.empty(2 * n_edges)
         couplings, powers = (np.empty(2 * n_edges + _PADDING, dtype) for _ in range(2))
@@ -405,7 +406,7 @@ class Messages(NamedTuple):
 
 
 def build_initial_messages(field, init=None):
-    """Return uniform messages, or the messages of a former result, in the layout and data type of a field."""
+    """Return uniform messages, or the messages of an earlier result, in the layout and data type of a field."""
     n_slots, n_columns = len(field.neighbor), field.tables.shape[3]
     as_scores = field.semiring != SUM_PROBABILITY
     padding = -np.inf if as_scores else 0.0
@@ -415,14 +416,14 @@ def build_initial_messages(field, init=None):
     if init is None:
         return values
     if not isinstance(init, Messages):
-        raise ValueError(f"init must be the state of a former result of message passing, got {type(init).__name__}.")
+        raise ValueError(f"init must be the state of an earlier result of message passing, got {type(init).__name__}.")
     if init.values.shape != (n_slots, n_columns) or init.values.dtype not in (np.float32, np.float64):
         raise ValueError(
             f"init must hold messages of shape {(n_slots, n_columns)} for this model, got shape {init.values.shape} "
             f"and type {init.values.dtype}."
         )
     if not as_scores and not init.as_scores:
-        # States that had probability zero may now be allowed, so zeros are replaced by a small number.
+        # States that had probability zero may be allowed now, so zeros are replaced by a small number.
         given = np.ascontiguousarray(init.values, dtype=values.dtype)
         if copy_probabilities(given, np.finfo(values.dtype).eps * 1e-2, values):
             return values
@@ -443,7 +444,7 @@ def make_infeasible_error(node):
 
 
 def compute_beliefs(field, messages, run):
-    """Return node beliefs (logarithms if the field stores scores) and the logarithm of each node's normaliser."""
+    """Return node beliefs (logarithms if the field stores scores), and the logarithm of the normaliser of each node."""
     # messages: (2E, width); returns beliefs: (N, width), log_z_terms: (N,) float64
     # run: function returned by :func:`~sklearn_crf._threads.make_range_runner`
     beliefs = np.empty_like(field.unary)
@@ -463,7 +464,7 @@ def marginals_of(field, dtype, unary_shift, messages, run, exact=False, **fields
     """Return the :class:`Marginals` for messages, with the (reweighted) Bethe log-partition."""
     # dtype: data type of the result; messages: (2E, width); **fields: other fields of the result
     # unary_shift: (N,), as :func:`~sklearn_crf.inference._field.make_field` returns it
-    # exact: whether messages are a fixed point up to rounding, which saves work
+    # exact: whether messages are a fixed point up to rounding errors, which saves work
     beliefs, log_z_terms = compute_beliefs(field, messages, run)
     log_z_terms += unary_shift
     tables = _sum_pairs(field, messages, beliefs, log_z_terms, run, exact)
@@ -491,7 +492,7 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
     size = max(int(np.prod(shape)), 1)
     n_ranges = max(1, min(_tuning.STATISTICS_BUDGET // size, len(beliefs) // _tuning.SMALLEST_PART, 16))
     partial = np.zeros((n_ranges, *shape))
-    # For tied and stored factors without powers, multiply by the factor once, after summing over its edges.
+    # For tied and stored factors without powers, multiply by the factor only once, after summing over its edges.
     stored = len(field.factors) + len(field.on) > 0
     without_factor = field.semiring == SUM_PROBABILITY and field.is_tied and stored and len(field.appearance) == 0
     row_totals = sum_factor_rows(field) if exact and without_factor else np.zeros((0, field.width), field.unary.dtype)

@@ -54,7 +54,7 @@ def _agreement(model):
 
 
 def group_updates(graph, schedule, frozen=None):
-    """Return groups of nodes in the order of updates; a group of one colour has no inner edges, so threads share it."""
+    """Return groups of nodes in update order; a group of one colour has no inner edges, so threads can share it."""
     # frozen: (N,) bool or None, nodes to leave out
     if schedule == "sequential":
         groups = [np.arange(graph.n_nodes, dtype=np.int32)]
@@ -84,7 +84,7 @@ def sweep(run, groups, update, unary, *arguments):
 def allocate_table_buffers(model, n_items):
     """Return zeros for partial sums of tables, (n_ranges, T, R, K, K) float64.
 
-    The number of ranges only depends on the model, so that sums do not depend on the number of threads.
+    The number of ranges depends only on the model, so sums do not depend on the number of threads.
     """
     n_ranges = max(1, min(16, n_items // _tuning.SMALLEST_RANGE, _tuning.BUFFER_SIZE // max(model.tables.size, 1)))
     return np.zeros((n_ranges, *model.tables.shape))
@@ -98,12 +98,12 @@ def random_labels(model, rng):
 
 
 def label_nodes_independently(model):
-    """Label each node by its unary scores alone, without its neighbours, (N,) int32."""
+    """Label each node by its unary scores alone, ignoring its neighbours, (N,) int32."""
     return np.argmax(get_unary(model), axis=1).astype(np.int32)
 
 
 def get_unary(model):
-    """Return the scores of single nodes, (N, K), which a factor graph has in factors."""
+    """Return the scores of single nodes, (N, K), which are factors in a factor graph."""
     return search_problem(model)[1] if isinstance(model, FactorGraph) else model.unary
 
 
@@ -135,7 +135,7 @@ class SearchProblem(NamedTuple):
     listed: np.ndarray  # cells of sparse tables, int64
     values: np.ndarray  # cells of all tables, in the data type of the unary scores
     weight: np.ndarray  # (F, R) or empty
-    forbidden: float  # score that replaces -inf
+    forbidden: float  # finite score that replaces -inf
 
     @property
     def work_of_sweep(self):
@@ -149,7 +149,7 @@ class SearchProblem(NamedTuple):
         return cells
 
     def compute_mean_change_cost(self, unary, labels, cells, workspace=None):
-        """Return the mean absolute score difference of the best change of one label, over nodes with several states."""
+        """Return the mean absolute change of the score by the best label change, over nodes with several states."""
         cost = np.empty(len(labels))
         workspace = workspace or SearchWorkspace(len(unary), len(cells), unary.shape[1])
         change_costs(self, unary, labels, cells, cost, workspace)
@@ -241,7 +241,7 @@ def _compute_strides(n_states, slot_ptr):
 
 
 def _compute_forbidden_score(arrays: SearchProblem, unary: np.ndarray) -> float:
-    """Return a score so low that any labeling with it is worse than all labelings without it."""
+    """Return a score so low that labelings with it are worse than all labelings without it."""
     scores = [unary, arrays.values, arrays.fallback[arrays.kind != DENSE]]
     if all(part.min(initial=0.0) > -np.inf for part in scores):
         return 0.0
@@ -303,7 +303,7 @@ class RowsClimber(Sweeps):
             yield n_changed
 
     def _sweep(self, labels, pending, start, stop):
-        """Update the nodes of some rows that may change; return the number of changes."""
+        """Update the nodes of some rows that may change, and return the number of changes."""
         checkpoint()
         model, low, high = self.rows.around(start, stop)
         width, around = self.rows.width, self.rows.nodes(low, high)
@@ -333,7 +333,8 @@ class FactorClimber(Descent):
     def climb(self, labels):
         before = labels.copy()
         super().climb(labels)
-        # Sums in another order have other rounding errors, so a change between equal scores may look like a gain.
+        # Sums in different orders have different rounding errors, so a change between equal scores may look like a
+        # gain.
         if not score(self.model, labels) > score(self.model, before):
             labels[:] = before
         return labels

@@ -11,20 +11,20 @@ from sklearn_crf.inference import _tuning
 from sklearn_crf.models import FactorGraph, PairwiseModel
 
 # Tolerance for rounding errors of repeated sums, relative to the sum of the largest scores of all factors.
-# The rounding errors of tight bounds are less than 1 % of this tolerance.
+# For tight bounds, rounding errors are less than 1 % of this tolerance.
 ROUNDING = 256 * np.finfo(np.float64).eps
 
 
-# Steps must be larger than this multiple of the rounding errors.
+# Minimum ratio of a step to the rounding errors.
 _LEAST_STEP = 8
 
 
 class Proof:
     r"""Test of whether an upper bound proves that a labeling is optimal, and tightening of bounds.
 
-    Sums of scores are known up to rounding errors, which grow with a constant added to all scores of a factor. If the
-    scores of every factor differ by multiples of a step h, up to rounding, so do the scores of labelings. The best
-    score then exceeds any other score by a multiple of h, and bounds can be rounded down accordingly:
+    Sums of scores have rounding errors, which grow with a constant added to all scores of a factor. If the scores of
+    every factor differ by multiples of a step h, up to rounding errors, then the scores of labelings do so, too. The
+    best score then exceeds any other score by a multiple of h, and bounds can be rounded down accordingly:
 
     .. math:: \max_y \mathrm{score}(y) \le \mathrm{score}(y_0)
         + h \left\lfloor \frac{\mathrm{bound} - \mathrm{score}(y_0)}{h} \right\rfloor
@@ -34,13 +34,13 @@ class Proof:
         self.model = model
 
     def bound(self, score: float, bound: float) -> float:
-        """Return the tightest bound that can be proven from a given bound and the score of some labeling.
+        """Return the tightest bound that can be proven from a given bound and the score of a labeling.
 
         This bound equals the score if the labeling is proven to be optimal.
         """
         if not (np.isfinite(score) and np.isfinite(bound)):
             return bound
-        # Exact algorithms return equal values, and then the rounding error, which takes a pass over the model, is not
+        # Exact algorithms return equal values. The rounding error, which takes a pass over the model, is then not
         # needed.
         if bound <= score or bound - score <= self.rounding:
             return score
@@ -50,15 +50,15 @@ class Proof:
         return min(bound, float(score + n_steps * self.step))
 
     def meets(self, score: float, bound: float) -> bool:
-        """Return whether a bound equals the score up to rounding, so that the labels solve the relaxation."""
+        """Return whether a bound equals the score up to rounding errors, so that the labels solve the relaxation."""
         return bool(bound - score <= self.rounding)
 
     def closes(self, score: float, bound: float) -> bool:
-        """Return whether a bound proves that no labeling scores higher."""
+        """Return whether a bound proves that no labeling has a higher score."""
         return bool(self.bound(score, bound) <= score)
 
     def needed(self, score: float) -> float:
-        """Return the value to which a bound must be lowered to prove that no labeling scores higher."""
+        """Return the value to which a bound must be lowered to prove that no labeling has a higher score."""
         return score + max(0.5 * self.rounding, self.step - 2 * self.rounding)
 
     @cached_property
@@ -79,7 +79,7 @@ class Proof:
     @cached_property
     @np.errstate(over="ignore")  # ratios to the smallest floating-point numbers may overflow
     def step(self) -> float:
-        """Step of which all differences between scores of labelings are multiples, up to rounding; 0 if unknown."""
+        """Step of which all differences between scores of labelings are multiples (up to rounding), or 0."""
         step, largest = 0.0, 0.0
         for values, _, _ in self._iterate_differences():
             for some in (values[: _tuning.TRIED_SCORES], values):
@@ -88,9 +88,9 @@ class Proof:
                     return 0.0
             largest = max(largest, float(values.max(initial=0.0)))
         if step == 0:
-            # All labelings have the same score.
+            # All labelings have equal scores.
             return 0.0
-        # The largest difference determines the step most precisely.
+        # The step is determined most precisely by the largest difference.
         step = largest / np.rint(largest / step)
         error = sum(
             float(counts @ np.maximum.reduceat(np.abs(values - step * np.rint(values / step)), starts))
@@ -107,7 +107,7 @@ class Proof:
             yield np.subtract(highest, scores, where=allowed, out=np.zeros_like(scores)), starts, counts
 
     def groups(self) -> Any:
-        """Yield scores of factors, the start of each factor's scores, and the number of factors that share them."""
+        """Yield the scores of factors, the start of each factor's scores, and the number of factors that share them."""
         model = self.model
         if isinstance(model, FactorGraph):
             yield from _group_factor_scores(model)
@@ -125,9 +125,10 @@ class Proof:
 
 
 def shift_near_zero(model: Any) -> tuple[Any, float]:
-    """Subtract the largest score of each factor if needed; return the model and the sum of the subtracted scores.
+    """Subtract the largest score of each factor if necessary; return the model and the sum of the subtracted scores.
 
-    The model is returned unchanged, with 0, unless its scores are so large that sums would lose their differences.
+    The model is returned unchanged, with the sum 0, unless its scores are so large that sums would lose their
+    differences.
     """
     if isinstance(model, PairwiseModel) and _differ_at_nodes(model):
         return model, 0.0
@@ -145,7 +146,7 @@ def shift_near_zero(model: Any) -> tuple[Any, float]:
 
 
 def _differ_at_nodes(model: PairwiseModel) -> bool:
-    """Return whether node scores vary enough for sums to be accurate, a quick test that ignores edges."""
+    """Return whether node scores vary enough for accurate sums, by a quick test that ignores edges."""
     highest = compute_row_maxima(model.unary)
     lowest = -compute_row_maxima(np.where(np.isneginf(model.unary), -np.inf, -model.unary))
     spread = float(np.subtract(highest, lowest, dtype=np.float64).sum())
@@ -158,7 +159,7 @@ def _differ_at_nodes(model: PairwiseModel) -> bool:
 def undo_shift(found: Any, value: float, taken: float) -> Any:
     """Convert a labeling of a model changed by :func:`shift_near_zero` to a labeling of the original model."""
     # value: score of the labels in the original model; taken: sum of the subtracted scores
-    # Keep a proof of optimality, but do not let rounding of the sum create one.
+    # Keep a proof of optimality, but do not let the rounding error of the sum create a proof.
     bound = value if found.bound <= found.score else max(found.bound + taken, np.nextafter(value, np.inf))
     return found._replace(score=value, bound=float(bound))
 
@@ -202,7 +203,7 @@ def _group_factor_scores(model):
 
 
 def _compute_common_step(values: np.ndarray, step: float, rounding: float) -> float:
-    """Return the greatest common divisor of ``step`` and values, or NaN if the divisor is within rounding errors."""
+    """Return the greatest common divisor of ``step`` and values, or NaN if it is within rounding errors."""
     # values: (n,), non-negative
     values = np.unique(np.append(values, step))
     values = values[values > rounding]
@@ -210,7 +211,7 @@ def _compute_common_step(values: np.ndarray, step: float, rounding: float) -> fl
         step = values[0]
         if step <= _LEAST_STEP * rounding:
             return np.nan
-        # The absolute values of remainders are at most half of the step.
+        # In absolute value, remainders are at most half of the step.
         rest = np.abs(values - step * np.rint(values / step))
         rest = rest[rest > rounding]
         values = np.unique(np.append(rest, step)) if len(rest) else rest

@@ -14,7 +14,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, score
 
 
 def convert_to_double(model):
-    """Return a model with scores in float64, so that bounds are reliable. Factor graphs are returned unchanged."""
+    """Return a model with float64 scores, so that bounds are reliable; factor graphs are returned unchanged."""
     if model.dtype == np.float64 or isinstance(model, FactorGraph):
         return model
     weight = None if model.edge_weight is None else model.edge_weight.astype(np.float64)
@@ -23,7 +23,7 @@ def convert_to_double(model):
 
 
 def iterate_table_blocks(model):
-    """Yield slices of edges with their tables, in blocks, since all tables may not fit into memory."""
+    """Yield slices of edges with their tables, in blocks, because all tables may not fit into memory."""
     step = max(1, _tuning.TABLES_AT_ONCE // model.n_columns**2)
     for first in range(0, model.graph.n_edges, step):
         edges = slice(first, first + step)
@@ -31,10 +31,10 @@ def iterate_table_blocks(model):
 
 
 def enforce_arc_consistency(model):
-    """Enforce arc consistency: forbid states that have no allowed pair with any state of some neighbour.
+    """Enforce arc consistency: forbid states that have no allowed pair with any state of a neighbour.
 
-    No allowed labeling uses such a state, nor does any fractional solution. A dual algorithm would only exclude it in
-    the limit if its score stayed finite.
+    No allowed labeling or fractional solution uses such a state. If its score stayed finite, a dual algorithm would
+    exclude the state only in the limit.
     """
     if not np.isneginf(model.tables).any():
         return model
@@ -50,9 +50,7 @@ def enforce_arc_consistency(model):
             np.logical_and.at(possible, heads, supported)
     impossible = np.flatnonzero(~possible.any(axis=1))
     if len(impossible):
-        raise Infeasible(
-            f"model is infeasible: every state of node {impossible[0]} is forbidden, by unary and tables together."
-        )
+        raise Infeasible(f"model is infeasible: unary and tables together forbid every state of node {impossible[0]}.")
     unary = np.where(possible, model.unary, -np.inf)
     return PairwiseModel(model.graph, unary, model.tables, model.edge_type, model.edge_weight, model.n_states)
 
@@ -70,18 +68,18 @@ def compute_score_spread(model: PairwiseModel) -> float:
         finite = part[np.isfinite(part)]
         n, total, square = n + finite.size, total + finite.sum(), square + np.dot(finite, finite)
     variance = square / max(n, 1) - (total / max(n, 1)) ** 2
-    # A smaller variance is due to rounding of equal scores.
+    # A smaller variance is only a rounding error of equal scores.
     return float(np.sqrt(variance)) if variance > 1e-12 * square / max(n, 1) else 1.0
 
 
 def check_not_below(bound: float, least: float) -> None:
     """Raise ValueError if an upper bound is below the lower bound ``least`` on allowed labelings."""
     if bound < least - 1e-9 * max(1.0, abs(least)):
-        raise Infeasible("model is infeasible: an upper bound lies below the least score of an allowed labeling.")
+        raise Infeasible("model is infeasible: an upper bound lies below the minimum score of an allowed labeling.")
 
 
 def compute_bound_rise(field, beliefs, messages, fresh, along_chains):
-    r"""Return how much each node contributes to the excess of an upper bound over the value of messages.
+    r"""Return each node's contribution to the difference between an upper bound and the value that messages attain.
 
     For any messages, the scores are exactly
 
@@ -89,21 +87,22 @@ def compute_bound_rise(field, beliefs, messages, fresh, along_chains):
         \mathrm{score}(y) = \sum_s \beta_s(y_s) + \sum_{st} \nu_{st} \lambda_{st}(y_s, y_t),
 
     an average over trees T of :math:`\sum_s \beta_s + \sum_{st \in T} \lambda_{st}`. Constants are subtracted so that
-    :math:`\sum_a \exp \beta_s(a) = 1`. Eliminating the nodes of a tree one by one, starting at the leaves, then adds
-    at most
+    :math:`\sum_a \exp \beta_s(a) = 1`. If the nodes of a tree are then eliminated one by one, starting at the leaves,
+    each edge adds at most
 
     .. math::
         \max_{y_s} \log r_{ts}(y_s), \qquad
         r_{ts}(y_s) = \sum_{y_t} \exp\big(\lambda_{st}(y_s, y_t) + \beta_t(y_t)\big)
 
-    for each edge, where t is the end away from the root. The bound is the average of these terms, with the worse end
-    for each edge. The value has the mean :math:`\sum_{y_s} \exp(\beta_s) \, r_{ts}` instead of the maximum. Up to a
-    constant, :math:`r^{\nu}` is the next message of t divided by its last message. At a fixed point the difference is
-    0.
+    where t is the end away from the root. The bound is the average of these terms, with the worse end for each edge.
+    The value that the messages attain has the mean :math:`\sum_{y_s} \exp(\beta_s) \, r_{ts}` instead of the maximum.
+    Up to a constant, :math:`r^{\nu}` is the next message of t divided by its last message. At a fixed point, the
+    difference is 0.
     """
-    # beliefs: (N, K) float64, probabilities; messages: (2E, width), last ones; fresh: (2E, width), next parallel ones
+    # beliefs: (N, K) float64, probabilities; messages: (2E, width), last messages; fresh: (2E, width), next parallel
+    # messages
     # along_chains: whether edge probabilities come from chains with ascending nodes, so that t is always the later end
-    # returns (N,) float64; an edge contributes to its first node
+    # returns (N,) float64; the contribution of an edge is added to its first node
     n_nodes, n_columns = beliefs.shape
     receiver = np.repeat(np.arange(n_nodes), np.diff(field.ptr))
     old, new, own = messages[:, :n_columns], fresh[:, :n_columns], field.unary[:, :n_columns]
@@ -128,7 +127,7 @@ def compute_bound_rise(field, beliefs, messages, fresh, along_chains):
     share = beliefs[receiver]
     mean = np.einsum("ij,ij->i", share, np.exp(-below))
     with np.errstate(divide="ignore", invalid="ignore"):
-        # If the mean underflows, use the mean of the logarithms as a bound.
+        # If the mean underflows, use the mean of the logarithms, which is a bound.
         above = np.where(mean > _LEAST_MEAN, -np.log(mean), np.where(share > 0, share * below, 0.0).sum(axis=1))
     above *= power
     ends = np.empty_like(above)
@@ -170,7 +169,7 @@ def compute_reweighted_bound_terms(model, messages, probabilities, *, along_chai
         ends, numbers, pair = graph.edges[edges].T, np.arange(graph.n_edges)[edges], tables.astype(np.float64)
         for side in (0, 1):
             message = messages[slot_of_half_edge[2 * numbers + side]]
-            # A state forbidden by a message is already forbidden at the node, and must not become +inf here.
+            # If a message forbids a state, the state is already forbidden at the node, and must not become +inf here.
             pair -= np.expand_dims(np.where(np.isneginf(message), np.inf, message), 2 - side)
         pair /= probabilities[edges][:, None, None]
         # For each end, maximise the pair's reparameterized score plus the score of the end. States that are forbidden
@@ -188,7 +187,7 @@ def compute_reweighted_bound_terms(model, messages, probabilities, *, along_chai
 
 
 class RecentFall:
-    """Decrease of a bound over its last ten iterations, since one flat iteration may precede further decreases."""
+    """Decrease of a bound over its last ten iterations, because one flat iteration may precede further decreases."""
 
     def __init__(self):
         self._bounds = []
@@ -200,7 +199,7 @@ class RecentFall:
 
 
 def descend_to_labeling(algorithm, model, run):
-    """Lower the bound until it converges or a labeling attains it, and return the best labeling of all iterations."""
+    """Lower the bound until it converges or a labeling attains it; return the best labeling of all iterations."""
     # algorithm: object with ``max_iter`` and ``tol``, which is relative to the size of the bound
     # run: ``run.lower()`` makes an iteration and returns the decrease of ``run.bound``;
     # ``run.labels()`` returns the current labels; ``run.state`` is the state for a warm start
@@ -213,7 +212,8 @@ def descend_to_labeling(algorithm, model, run):
         fall = run.lower()
         labels = run.labels()
         found = score(model, labels)
-        # As long as all labelings are forbidden, keep the last one, which is probably nearest to an allowed labeling.
+        # As long as all labelings are forbidden, keep the last labeling, which is probably nearest to an allowed
+        # labeling.
         if found > best_score or np.isneginf(best_score):
             best, best_score = labels, found
         size = max(1.0, abs(run.bound))
@@ -228,15 +228,15 @@ def make_still_falling_warning(algorithm, fall):
     """Return the warning that a bound has not converged, given its decrease in the last iteration."""
     stopped = f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations"
     if np.isinf(fall):
-        return f"{stopped}, and one iteration alone cannot tell whether the bound still falls: raise max_iter."
+        return f"{stopped}, which is too few to tell whether the bound is still decreasing: increase max_iter."
     return (
-        f"{stopped} with the bound still falling by {fall:.2g} in the last one: raise max_iter or tol (now "
-        f"{algorithm.tol:g})."
+        f"{stopped} while the bound was still decreasing, by {fall:.2g} in the last iteration: increase max_iter or "
+        f"tol (now {algorithm.tol:g})."
     )
 
 
 def descend_to_marginals(algorithm, run, bound):
-    """Lower the bound until messages converge, and return the marginals there."""
+    """Lower the bound until messages converge, and return the marginals at convergence."""
     # algorithm: object with ``max_iter`` and ``tol``, the largest change of a message at convergence
     # run: ``run.iterate()`` makes an iteration and returns the largest change;
     # ``run.marginals(**fields)`` returns the result with these fields
@@ -249,8 +249,8 @@ def descend_to_marginals(algorithm, run, bound):
     converged = bool(change <= algorithm.tol)
     if not converged:
         warn_unconverged(
-            f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations with probabilities of "
-            f"messages still changing by {change:.2g}, more than tol={algorithm.tol:g}: raise max_iter."
+            f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations while messages were "
+            f"still changing by {change:.2g} in probabilities, more than tol={algorithm.tol:g}: increase max_iter."
         )
     return run.marginals(bound=bound, n_iter=n_iter, converged=converged)
 

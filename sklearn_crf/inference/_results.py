@@ -22,17 +22,17 @@ from sklearn_crf.models import (
 class Marginals(NamedTuple):
     """Marginals of a pairwise model or a factor graph, the derivatives of ``log_z`` with respect to the scores.
 
-    ``log_z_terms`` are the contributions of nodes to ``log_z``. The terms of a connected component sum to its
-    log-partition, so that examples joined into one model can be weighted separately.
+    ``log_z_terms`` are the contributions of nodes to ``log_z``. The terms of a connected component sum to the
+    log-partition of the component, so that examples joined into one model can be weighted separately.
 
     Attributes
     ----------
     unary : ndarray of shape (N, K), float32 or float64
         Marginals of nodes, in the data type of the model. Rows sum to one.
     statistics : Statistics or FactorStatistics
-        Expected sufficient statistics. Each array is the derivative of ``log_z`` by the field of the model with the
-        same name. For a pairwise model, ``statistics.tables`` are sums over edges of ``edge_weight[e, r] * P(y_i,
-        y_j)``.
+        Expected sufficient statistics. Each array is the derivative of ``log_z`` with respect to the field of the model
+        with the same name. For a pairwise model, ``statistics.tables`` are sums over edges of ``edge_weight[e, r] *
+        P(y_i, y_j)``.
     log_z : float or None
         Log-partition; None if the algorithm does not compute it.
     log_z_terms : ndarray of shape (N,), float64, or None
@@ -48,8 +48,8 @@ class Marginals(NamedTuple):
     method : str or None
         Names of the algorithms that computed the result.
     error : float or None
-        Estimated error of the node marginals, half the sum of absolute differences, averaged over nodes. 0 for exact
-        marginals, None if not estimated. Only :class:`AutoMarginals` estimates it.
+        Estimated error of the node marginals: half the sum of absolute differences, averaged over nodes. 0 for exact
+        marginals, None if not estimated. Only :class:`AutoMarginals` estimates the error.
 
     Examples
     --------
@@ -113,7 +113,7 @@ class Labeling(NamedTuple):
     score : float
         Score of the labeling under the model.
     bound : float
-        Upper bound on the best score; inf if the algorithm gives none.
+        Upper bound on the best score; inf if the algorithm computes no bound.
     n_iter : int
         Number of sweeps.
     converged : bool
@@ -149,7 +149,7 @@ class Labeling(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """Upper bound on the difference to the best score; 0 proves that the labeling is optimal."""
+        """Upper bound on the difference between the best score and the score; 0 proves that the labeling is optimal."""
         return max(self.bound - self.score, 0.0)
 
     @property
@@ -187,7 +187,7 @@ class LogLikelihood(NamedTuple):
     ----------
     values : ndarray of shape (n_examples,)
     bound : {"exact", "upper", "lower"} or None
-        Whether all values are exact, upper bounds or lower bounds; None if unknown.
+        Whether all values are exact, all are upper bounds or all are lower bounds; None if unknown.
     """
 
     values: np.ndarray
@@ -206,7 +206,7 @@ _NAMED = 10
 class Infeasible(ValueError):
     """Error raised by an algorithm that finds no labeling with a score above -inf.
 
-    If ``proven``, there is no such labeling. Otherwise the search for allowed labels decides.
+    If ``proven`` is true, no such labeling exists. Otherwise, a search for allowed labels decides whether one exists.
     """
 
     def __init__(self, text, proven=False, nodes=()):
@@ -215,7 +215,7 @@ class Infeasible(ValueError):
         super().__init__(self.format_message(0))
 
     def format_message(self, first):
-        """Return the message with ``first`` subtracted from node indices, for a model that is part of another model."""
+        """Return the message with ``first`` subtracted from node indices, for a model inside another model."""
         listed = ", ".join(str(node - first) for node in self.nodes[:_NAMED])
         more = f" and {len(self.nodes) - _NAMED} more" if len(self.nodes) > _NAMED else ""
         return self.text.format(nodes=listed + more)
@@ -235,7 +235,7 @@ class Refuted(Infeasible):
         return type(self), (self.nodes,)
 
 
-# Maps each class of models to the class of its statistics.
+# Class of the statistics for each class of models.
 _STATISTICS = {PairwiseModel: Statistics, FactorGraph: FactorStatistics, SegmentModel: SegmentStatistics}
 
 # Tolerance for the sums of node marginals, for both data types.
