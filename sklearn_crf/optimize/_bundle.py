@@ -1,4 +1,4 @@
-"""Cutting planes for a sum of maxima that is treated as one function, by BMRM and the 1-slack method."""
+"""Cutting planes for a sum of maxima treated as one function: BMRM and the 1-slack method."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sklearn_crf.optimize import _iterates
 from sklearn_crf.optimize._active_set import climb_active_set
 from sklearn_crf.optimize._cutting_plane import count_affordable_planes
 
-# Tolerated violation of optimality, relative to the largest gradient and to the terms that add up to a gradient.
+# Tolerated violation of optimality, relative to the largest gradient and to the terms that sum to a gradient.
 _PRECISION = 1e-12
 
 # Ridge on the diagonal of the Gram matrix, relative to each entry, because planes may be linearly dependent.
-# If a slope is zero, the least ridge applies, whose inverse is finite.
+# If a slope is zero, the minimum ridge is used, whose inverse is finite.
 _RIDGE, _LEAST_RIDGE = 1e-13, 1e-150
 
 
@@ -28,7 +28,7 @@ def maximize_on_simplex(gram, offset, start, n_simplex):
         \max_a \; o^\top a - \tfrac12 a^\top G a, \qquad a \ge 0, \quad \sum_{k < p} a_k = 1
 
     G is positive semidefinite and the start is feasible. The solver is a primal active-set method (Nocedal & Wright
-    2006, section 16.5). The solver is exact up to rounding, and takes few steps from a start near the optimum.
+    2006, section 16.5). It is exact up to rounding errors, and takes few steps from a start near the optimum.
     """
     # gram: (n, n), the matrix G with contiguous rows; offset: (n,), the vector o; start: (n,), a feasible point
     # n_simplex: the number p of entries on the simplex; returns (n,), the maximiser
@@ -38,9 +38,10 @@ def maximize_on_simplex(gram, offset, start, n_simplex):
 
 
 class _StepFromBest:
-    """Choice of the next point, between the best point so far and the minimiser of the penalty plus the highest plane.
+    """Choice of the next point on the line from the best point to the minimiser of penalty plus highest plane.
 
-    The step goes all the way to the minimiser while points improve, and is halved down to a tenth otherwise.
+    As long as points improve, the step goes all the way to the minimiser. Otherwise it is halved, down to a tenth of
+    the way.
     """
 
     def __init__(self):
@@ -54,21 +55,21 @@ class _StepFromBest:
         self._share = min(1.0, 2 * self._share) if is_better else max(0.1, 0.5 * self._share)
 
     def allow_full_step(self):
-        """Let the next step go to the minimiser itself."""
+        """Make the next step a full step to the minimiser."""
         self._share = 1.0
 
 
 def _has_risen(dual, former):
     """Return whether a new plane has raised the dual value.
 
-    A plane at the minimiser raises the dual value unless the gap is within rounding, the function is not convex or the
-    maxima were not found. If x is measured in large units, the dual first rises by many orders of magnitude. The dual
-    is then no measure of progress.
+    A plane at the minimiser increases the dual value in all cases but three: the gap is within rounding errors, the
+    function is not convex, or the maxima were not found. If x is measured in large units, the dual value first
+    increases by many orders of magnitude, and is then no measure of progress.
     """
     return dual - former > _LEAST_RISE * abs(dual)
 
 
-# Smallest rise of the dual value that counts as a rise, relative to the dual value.
+# Minimum increase of the dual value that counts as an increase, relative to the dual value.
 _LEAST_RISE = 1e-12
 
 
@@ -90,11 +91,11 @@ def bmrm(
         \max_{a \in \Delta} \; \sum_k a_k o_k - \tfrac12 \lVert x(a) \rVert^2, \qquad x(a) = -\sum_k a_k s_k
 
     Each call of ``fun`` adds a plane :math:`o_k + s_k^\top x` below R. Then :math:`x(a)` minimises the penalty plus the
-    highest plane. The next plane is computed on the line from the best point so far to :math:`x(a)`. While points
-    improve, the end of the line is used, and otherwise a point down to a tenth of the way, because minimisers oscillate
-    while there are few planes.
-    The difference between the least P seen and the dual value bounds the remaining decrease. For the structured hinge
-    loss this is the 1-slack cutting-plane method.
+    highest plane. The next plane is computed on the line from the best point so far to :math:`x(a)`. As long as points
+    improve, it is computed at the end of this line. Otherwise it is computed nearer to the best point, down to a tenth
+    of the way, because minimisers oscillate while there are few planes. The remaining decrease is at most the
+    difference between the least P seen and the dual value. For the structured hinge loss, this is the 1-slack
+    cutting-plane method.
     """
     # fun: function that returns the value of R and a subgradient; x0: (n,), the starting point
     # lower_bounded: (n,) of bool, entries of x that must not be negative; callback: called after every iteration
@@ -140,7 +141,7 @@ def bmrm(
 
 
 class _DenseRows:
-    """Rows of a dense matrix to which one row at a time is appended."""
+    """Rows of a dense matrix that grows by one row at a time."""
 
     def __init__(self, n, matrix=None):
         self._rows = np.empty((0, n)) if matrix is None else matrix.toarray()
@@ -213,7 +214,7 @@ class _SparseRows:
         return self.matrix[:, places].toarray()
 
 
-# Largest fraction of non-zero entries in the first slope for which slopes are stored as sparse rows.
+# Maximum fraction of non-zero entries in the first slope for which slopes are stored as sparse rows.
 # The first slope has the most entries, because most examples have errors at the start.
 _MOST_ENTRIES = 0.2
 
@@ -228,7 +229,7 @@ class Bundle:
         self._multiplier = np.zeros(len(self._bounded))
         self._rows: _SparseRows | _DenseRows = _SparseRows(n)  # negative slopes of the planes
         self._has_slope = False
-        # Only the first n_planes entries of the arrays are in use.
+        # Only the first n_planes entries of these arrays are in use.
         self._gram = np.empty((0, 0))
         self._offset, self._weight = np.empty(0), np.empty(0)
 
@@ -275,7 +276,7 @@ class Bundle:
         return x, float(self._offset[:n_planes] @ weight[:n_planes] - 0.5 * (x @ x))
 
     def _shrink(self):
-        """Drop planes without weight, or merge the half of the planes with less weight if all planes have weight."""
+        """Drop planes without weight; if all planes have weight, merge the half of the planes with less weight."""
         light = np.flatnonzero(self._weight <= 0)
         sums = None
         if not len(light):
@@ -310,9 +311,9 @@ def one_slack(
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr)
 
     The method is as in :func:`~sklearn_crf.optimize.bmrm`, but the latest planes of each term are stored. The highest
-    stored planes at x add up to a plane below the whole sum, without a call of the oracle. Once the added planes hardly
-    rise above the planes in the bundle, an epoch calls the oracle for all terms. Two rules limit memory. Each term
-    drops the plane that has not been its highest for the longest time. A full bundle drops planes without weight.
+    stored planes at x sum to a plane below the whole sum, without a call of the oracle. Once the added planes hardly
+    exceed the planes in the bundle, an epoch calls the oracle for all terms. Two rules limit memory. Each term drops
+    the plane that has not been its highest plane for the longest time. A full bundle drops planes without weight.
     """
     # lower_bounded: (n,) of bool, entries of x that must not be negative; callback: function called after every epoch
     max_kept = min(max_kept, count_affordable_planes(cache_size, sizes, n))
@@ -363,7 +364,7 @@ class _OneSlackIterate:
             self._step.allow_full_step()
 
     def reuse_kept_planes(self):
-        """Add stored planes of all terms to planes below the sum, as long as they rise well above the bundle."""
+        """Add planes below the sum, made from stored planes of all terms, while they rise well above the bundle."""
         for _ in range(_MOST_BETWEEN):
             slope, offset = np.zeros(len(self.x)), 0.0
             for kept in self._kept:
@@ -378,7 +379,7 @@ class _OneSlackIterate:
         self.x, self.dual = self._bundle.solve()
 
 
-# A sum of stored planes enters the bundle if it rises above the bundle by more than this fraction of the gap.
+# A sum of stored planes enters the bundle if it exceeds the bundle by more than this fraction of the gap.
 _WORTH_ADDING = 0.1
 
 # Maximum number of sums of stored planes that enter the bundle between two epochs.
@@ -396,7 +397,7 @@ class _KeptPlanes:
         self._terms = np.arange(n_terms)
 
     def add(self, slopes, offsets):
-        """Store a new plane of each term in place of the plane that has not been the highest for the longest time."""
+        """Store a new plane of each term, replacing the plane that has not been the highest for the longest time."""
         if not self._offsets.size:
             return
         self._now += 1
@@ -409,7 +410,7 @@ class _KeptPlanes:
         if not self._offsets.size:
             return 0.0
         self._now += 1
-        # A term without stored planes has a plane of zeros, which is also below the term's maximum.
+        # For a term without stored planes, use a plane of zeros, which is also below the maximum of the term.
         highest = np.argmax(self._offsets + self._slopes @ x, axis=1)
         slope += self._slopes[self._terms, highest].sum(axis=0)
         self._used[self._terms, highest] = self._now

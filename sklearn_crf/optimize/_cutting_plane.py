@@ -17,14 +17,14 @@ def count_affordable_planes(cache_size, sizes, n):
 
 
 class PlaneCache(_iterates.DualPoint):
-    r"""Dual variables of a sum of maxima, as the weights of the planes found so far for each maximum.
+    r"""Dual variables of a sum of maxima, stored as the weights of the planes found so far for each maximum.
 
     .. math::
         D(a) = \sum_{i, k} a_{ik} o_{ik} - \tfrac12 \lVert x(a) \rVert^2, \qquad x(a) = \nu - \sum_{i, k} a_{ik}
         s_{ik}, \qquad a_i \in \Delta
 
-    Every term starts with the plane that is zero everywhere. Multipliers :math:`\nu` of entries bounded below are
-    always optimal, so that x is a projection.
+    Every term starts with the plane that is zero everywhere. The multipliers :math:`\nu` of entries bounded below are
+    always optimal, so x is a projection.
     """
 
     # sizes: number of terms of each block; max_planes: maximum number of planes of a term, at least 2
@@ -39,7 +39,7 @@ class PlaneCache(_iterates.DualPoint):
         return self._blocks[block].add(slopes, offsets, self.x)
 
     def ascend(self, block, precision, max_steps):
-        """Shift weight between the planes of a block to raise the dual objective D."""
+        """Shift weight between the planes of a block to increase the dual objective D."""
         part = self._blocks[block]
         before = part.weight.copy()
         part.ascend(part.offsets + part.slopes @ self.x, precision, max_steps)
@@ -88,7 +88,7 @@ class _PlanesOfBlock:
         self._start = np.searchsorted(self.owner, np.arange(self.owner[-1] + 1))
 
     def _evict(self, terms):
-        """Drop a plane of each given term that is full, and all planes that have had no weight for many visits."""
+        """Drop a plane of each full term among the given terms, and all planes without weight for many visits."""
         self._idle = np.where(self.weight > 0, 0, self._idle + 1)
         drop = self._idle > _PATIENCE
         counts = np.bincount(self.owner[~drop], minlength=len(self._start))
@@ -102,7 +102,7 @@ class _PlanesOfBlock:
             self._take(np.flatnonzero(~drop), self.owner, self.slopes, self._gram, np.zeros(0))
 
     def _merge(self, first, second):
-        """Merge the first of two planes into the second, so that the combined plane of the term does not change."""
+        """Merge the first of two planes into the second, without changing the combined plane of the term."""
         total = self.weight[first] + self.weight[second]
         share = self.weight[first] / total
         for values in (self.slopes, self.offsets, self._gram, self._gram.T):
@@ -130,7 +130,7 @@ class _PlanesOfBlock:
             gradient -= move * row
 
     def _find_best_partner(self, own, gradient, up):
-        """Return the plane from which a shift of weight to the plane ``up`` has the largest second-order gain."""
+        """Return the plane from which shifting weight to the plane ``up`` gives the largest second-order gain."""
         difference = gradient[up] - gradient[own]
         gram = self._gram
         curvature = gram[up, up] + gram.diagonal()[own] - 2 * gram[up, own]
@@ -163,11 +163,11 @@ def cutting_plane(
     .. math::
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr)
 
-    Every step calls the oracle for the highest plane of each term of one block, adds the planes that rise above
-    the stored planes, and raises the dual over the weights of all planes of the block. Between two epochs, passes over
-    the stored planes of all blocks raise the dual without the oracle. The dual never falls. The method converges much
-    faster than :func:`frank_wolfe`, which stores one plane per term, if high accuracy is wanted or the oracle is
-    expensive.
+    Every step calls the oracle for the highest plane of each term of one block, adds the planes that rise above the
+    stored planes, and increases the dual over the weights of all planes of the block. Between two epochs, passes over
+    the stored planes of all blocks increase the dual without the oracle. The dual never decreases. If high accuracy is
+    wanted or the oracle is expensive, the method converges much faster than :func:`frank_wolfe`, which stores one plane
+    per term.
     """
     # lower_bounded: (n,) of bool, entries of x that must not be negative; callback: function called after every epoch
     rng = _iterates.make_random_state(random_state)
@@ -184,7 +184,7 @@ def cutting_plane(
         due = promising or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.x], due):
             break
-        # The remaining violation of a term should be small relative to the gain per term that new planes promise.
+        # The remaining violation of a term should be small compared with the gain per term that new planes promise.
         precision = 0.1 * slack / max(sum(sizes), 1)
         for _ in range(_PASSES):
             for block in rng.permutation(len(sizes)):
@@ -192,6 +192,6 @@ def cutting_plane(
     return found.result(epoch)
 
 
-# Number of passes over the stored planes between two epochs, and number of steps per term in one visit of a block.
+# Number of passes over the stored planes between two epochs; number of steps per term in one visit of a block.
 _PASSES = 2
 _STEPS = 3

@@ -7,7 +7,7 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
 
-# Growth factor of steps that raised the dual value, and maximum number of halvings of a step that did not.
+# Growth factor of steps that increased the dual value; maximum number of halvings of a step that did not.
 _GROWTH, _MOST_HALVINGS = 1.3, 12
 
 # Largest change of the dual value that counts as rounding error, relative to the block's term of the dual value.
@@ -48,7 +48,7 @@ def exponentiated_gradient(
 
     .. math:: \theta_i \leftarrow \theta_i + \eta_i \bigl( s_i(x) - T \theta_i \bigr).
 
-    The step is halved until the dual rises, which can be tested within the block. The point x is updated after each
+    The step is halved until the dual increases, which can be tested within the block. The point x is updated after each
     step. Each epoch visits every block once, in random order.
     """
     # fun: function that returns the primal value and the gradient; callback: function called after every epoch
@@ -97,7 +97,7 @@ class _DualMarginals:
         return block.weight * (self.temperature * entropy + float(block.costs @ (marginals - block.truth)))
 
     def step(self, i):
-        """Change the parameters of a block by a step that raises the dual."""
+        """Change the parameters of a block by a step that increases the dual."""
         block, parameters, marginals = self.blocks[i], self.parameters[i], self.marginals[i]
         direction = block.scores(self.x) - self.temperature * parameters
         size = min(self.step_sizes[i], self.longest, _LONGEST_MOVE / max(_iterates.largest(direction), _SMALLEST))
@@ -105,7 +105,7 @@ class _DualMarginals:
             new = parameters + size * direction
             if self.temperature == 0:
                 # At a vertex, all steps go in one direction.
-                # Without bounds on parameters, the way back would get longer with every epoch.
+                # Without bounds on parameters, the way back would become longer with every epoch.
                 new = block.bounded(new)
             there, entropy = block.forward(new)
             term = self._dual_term(block, there, entropy)

@@ -23,7 +23,7 @@ class BlockDual(_iterates.DualPoint):
 
     Only the combined plane of each term is stored. At the start, the combined plane is zero everywhere. Every term must
     have the zero plane, which belongs to the true labeling. The multipliers :math:`\nu \ge 0` of entries bounded below
-    are always optimal, :math:`\max(0, \sum a s)`, so that x is a projection.
+    are always optimal, :math:`\max(0, \sum a s)`, so x is a projection.
     """
 
     # sizes: number of terms of each block
@@ -54,7 +54,8 @@ class BlockDual(_iterates.DualPoint):
         rows = slopes - self._slopes[terms]
         lift = offsets - self._offsets[terms]
         slack = lift + rows @ self.x
-        # Bounds on entries only flatten the dual. A step that raises the dual without bounds raises it with bounds.
+        # Bounds on entries only make the dual flatter. A step that increases the dual without bounds increases it with
+        # bounds.
         share = _maximise_in_box(rows @ rows.T, slack)
         self._slopes[terms] += share[:, None] * rows
         self._offsets[terms] += share * lift
@@ -66,7 +67,7 @@ class BlockDual(_iterates.DualPoint):
 def _maximise_in_box(gram, gradient):
     """Maximise the quadratic function gradient' share - share' gram share / 2 over shares in [0, 1].
 
-    The algorithm is coordinate ascent from the best common share.
+    The algorithm is coordinate ascent, starting from the best common share.
     """
     n = len(gradient)
     curvature = np.maximum(gram.diagonal(), _TINY)
@@ -83,7 +84,7 @@ def _maximise_in_box(gram, gradient):
 
 _TINY = float(np.finfo(np.float64).tiny)
 
-# Few sweeps suffice: the planes of a step are soon out of date, so that an exact solution would be useless.
+# A few sweeps suffice: the planes of a step are soon out of date, so an exact solution would be useless.
 _SWEEPS = 10
 
 
@@ -107,9 +108,10 @@ def frank_wolfe(
     .. math::
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr)
 
-    Every step calls the oracle for the highest plane of each term of one block and moves the terms' combined planes
-    towards these planes. Each term has its own step size, and the sizes in a block are optimised jointly, so that
-    the dual value never falls, however many terms share a block. Each epoch visits every block once, in random order.
+    Every step calls the oracle for the highest plane of each term of one block, and moves the combined planes of the
+    terms towards these planes. Each term has its own step size, and the step sizes of a block are optimised jointly.
+    The dual value therefore never decreases, however many terms a block has. Each epoch visits every block once, in
+    random order.
     """
     # oracle: function of a block and a point that returns planes; risk: function that returns P without its penalty
     # lower_bounded: (n,) of bool, entries of x that must not be negative; callback: function called after every epoch
@@ -118,7 +120,7 @@ def frank_wolfe(
     found = _iterates.Checks(risk, state, tol, callback)
     for epoch in range(1, max_iter + 1):
         slack = state.pass_over(rng)
-        # Slacks belong to earlier points, and are seldom smaller than the current gap.
+        # Slacks were computed at earlier points, and are seldom smaller than the current gap.
         promising = _iterates.is_closed(state.dual + slack, state.dual, tol)
         due = promising or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.mean, state.x] if average else [state.x], due):

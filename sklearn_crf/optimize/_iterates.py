@@ -24,12 +24,12 @@ def make_random_state(random_state):
 def has_converged(steepest: float, loss_curve: Sequence[float], tol: float, most_left: float) -> bool:
     """Return whether the gradient is within the tolerance, and the value can hardly decrease further.
 
-    A loose tolerance alone would be met far from the minimum. Therefore the gradient must also be small relative to the
-    value, and the last iterations must hardly have lowered the value. If the value decreases like a power of the number
-    of iterations, or faster, the remaining decrease is about as large as the decrease in the last part of the
+    A loose tolerance alone would be met far from the minimum. Therefore, the gradient must also be small relative to
+    the value, and the last iterations must hardly have decreased the value. If the value decreases like a power of the
+    number of iterations, or faster, the remaining decrease is about as large as the decrease in the last part of the
     iterations.
     """
-    # steepest: largest entry of the gradient; loss_curve: values at the start and after each iteration
+    # steepest: largest absolute entry of the gradient; loss_curve: values at the start and after each iteration
     # most_left: limit on the estimated remaining decrease, as a fraction of the value; inf disables the test
     if steepest == 0 or np.isinf(most_left):
         return steepest <= tol
@@ -41,7 +41,7 @@ def has_converged(steepest: float, loss_curve: Sequence[float], tol: float, most
 
 
 def is_closed(primal, dual, tol):
-    """Return whether the duality gap is within ``tol``, relative to the primal value, or within rounding."""
+    """Return whether the duality gap is within ``tol``, relative to the primal value, or within rounding errors."""
     return primal - dual <= max(tol * abs(primal), 1e-14 * max(abs(primal), abs(dual)))
 
 
@@ -76,12 +76,12 @@ class DualPoint:
         self.x[self._bounded] = np.maximum(self.x[self._bounded], 0.0)
 
 
-# Value of a sum of maxima at a point, with an upper bound if the maxima are not proven to be optimal.
+# Value of a sum of maxima at a point; if maxima are not proven to be optimal, also an upper bound.
 Risk = float | tuple[float, float]
 
 
 class BestPoint:
-    """The point with the least upper bound on P or, if there are no bounds, with the least P."""
+    """The point with the least upper bound on P; if there are no bounds, the point with the least P."""
 
     # x: (n,), the best point
     # upper: the least upper bound on P, inf without a bound
@@ -112,14 +112,15 @@ class BestPoint:
         return self.upper if self.is_proven else max(self._value, dual)
 
     def end(self, dual, tol, is_stuck=False):
-        """Return the reason to stop at a dual value, or None; ``is_stuck`` says that the last plane did not move x."""
+        """Return the reason to stop at a dual value, or None; ``is_stuck``: whether the last plane did not move x."""
         if self.is_proven and is_closed(self.upper, dual, tol):
             return "CONVERGENCE: duality gap within tol"
         if is_stuck:
             return "STOP: the last cutting plane changed nothing" if self.upper <= self._value else UNPROVEN
         if not is_closed(self.least, dual, tol):
             return None
-        # More planes cannot close the part of the gap that is due to unproven maxima. Stop if the rest is small.
+        # More planes cannot close the part of the gap that is due to unproven maxima. Stop if the rest of the gap is
+        # small.
         in_reach = self.is_proven and is_closed(self.upper, self._value, tol)
         return None if in_reach and not is_closed(self.least, dual, _CLOSED * tol) else UNPROVEN
 
@@ -211,7 +212,7 @@ def step_sizes(step_size, schedule, decay_steps):
 
 
 def notify_callback(callback, **fields):
-    """Call the callback with the fields; return True if its result is true or it raises StopIteration."""
+    """Call the callback with the fields; return True if it returns a true value or raises StopIteration."""
     if callback is None:
         return False
     try:

@@ -31,7 +31,7 @@ def minimize_lbfgs(
     """
     # most_left: limit on the remaining decrease estimated from the last iterations, as a fraction of the value
     # fun: function that returns value and gradient; x0: (n,), starting point; callback: called after every iteration
-    # lower_bounded: (n,) of bool, entries that must not be negative, of x or, if ``scaling`` (n, n) is given, of z
+    # lower_bounded: (n,) of bool, entries of x that must not be negative; entries of z if ``scaling`` (n, n) is given
     start = _iterates.check_start(x0)
     bounded = _iterates.mask_of_bounds(lower_bounded, len(start))
     start[bounded] = np.maximum(start[bounded], 0.0)
@@ -48,7 +48,7 @@ def minimize_lbfgs(
     bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(start), np.inf)), axis=1) if bounded.any() else None
     options = {
         "maxiter": max_iter,
-        # The test of SciPy is turned off, because ``has_converged`` checks the gradient with respect to x, not z.
+        # SciPy's own test is disabled, because ``has_converged`` checks the gradient with respect to x, not z.
         "gtol": 0.0,
         "ftol": _VALUE_TOL,
         "maxls": 50,
@@ -60,7 +60,7 @@ def minimize_lbfgs(
     try:
         found = minimize(run, run.first, jac=True, method="L-BFGS-B", **limits)
     except _NonFiniteValue:
-        return run.result(run.best, "ABNORMAL: fun is not finite on the way")
+        return run.result(run.best, "ABNORMAL: fun is not finite during the line search")
     if run.stopped:
         return run.result(run.last, "STOP: by the callback")
     if found.status in (0, 1, _STOPPED):
@@ -72,12 +72,12 @@ def minimize_lbfgs(
     if found.status == 1:
         return run.result(run.last, _iterates.AT_LIMIT)
     if noise and run.has_stalled(noise):
-        return run.result(run.best, "CONVERGENCE: the value changes by its noise only")
+        return run.result(run.best, "CONVERGENCE: the value changes only by its noise")
     return run.result(run.best, "ABNORMAL: no better point on the line, value and gradient disagree")
 
 
 # Relative decrease of the value at which iterations stop, as in scikit-learn's LogisticRegression.
-# The small number leaves the decision to the gradient.
+# The number is so small that the gradient decides when to stop.
 _VALUE_TOL = 64 * np.finfo(float).eps
 
 
@@ -91,7 +91,7 @@ _STOPPED = 99
 def scaling_by_differences(
     fun: _iterates.ValueGradient, x0: ArrayLike, *, step: float = 0.01, floor: float = 1e-4
 ) -> np.ndarray:
-    r"""Compute a scaling that gives a function about equal curvature in all directions near a point.
+    r"""Return a scaling that gives a function about the same curvature in all directions near a point.
 
     .. math:: A = V \max(|\Lambda|, \mathrm{floor} \cdot |\lambda|_{\max})^{-1/2}, \qquad
         \nabla^2 f(x_0) = V \Lambda V^\top
@@ -107,7 +107,7 @@ def scaling_by_differences(
     curvature, directions = np.linalg.eigh((hessian + hessian.T) / 2)
     if not len(start) or curvature[-1] <= 0:
         return np.eye(len(start))
-    # If a function is not convex, steps along negative curvature must have a moderate length, too.
+    # If a function is not convex, steps along directions of negative curvature must also have a moderate length.
     curvature = np.abs(curvature)
     return directions / np.sqrt(np.maximum(curvature, floor * curvature.max()))
 

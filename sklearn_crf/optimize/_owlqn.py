@@ -1,4 +1,4 @@
-"""Orthant-wise limited-memory quasi-Newton method, for smooth losses with an L1 penalty or when memory is scarce."""
+"""Orthant-wise limited-memory quasi-Newton method, for smooth losses with an L1 penalty or with little memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
 
-# Number of latest steps, with the changes of the gradient, that form the approximate Hessian.
+# Number of latest steps and gradient changes that define the approximate Hessian.
 _CORRECTIONS = 6
 
 # Number of vector entries that are processed at a time, to limit peak memory.
 _PART = 2**13
 
-# Sufficient fraction of the predicted decrease, backtracking factor, and maximum number of backtracking steps.
+# Sufficient fraction of the predicted decrease; backtracking factor; maximum number of backtracking steps.
 _DECREASE, _SHRINK, _MOST_SHRINKS = 1e-4, 0.5, 40
 
 
@@ -45,14 +45,14 @@ def minimize_owlqn(
     l1 : float or array-like of shape (n,), default=0.0
         Weights of the penalty, not negative. If all are zero, the method is L-BFGS with a backtracking line search.
     curvature : array-like of shape (n,), optional
-        Positive numbers proportional to the expected curvature of f along each coordinate: they are the diagonal
-        with which the approximate Hessian starts. None means one for all coordinates.
+        Positive numbers proportional to the expected curvature of f along each coordinate. They are the diagonal of the
+        initial approximate Hessian. None means one for all coordinates.
     max_iter : int, default=100
         Maximum number of iterations.
     tol : float, default=1e-4
         Iterations stop when the largest absolute entry of the subgradient of least norm is at most ``tol``.
     most_left : float, default=inf
-        Fraction of the value that may still be left to decrease, estimated from the last iterations.
+        Maximum fraction of the value by which it may still decrease at convergence, estimated from the last iterations.
     callback : callable, optional
         ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun`` (penalty included), ``jac`` (of the
         smooth part), ``nit``. Iterations stop if it returns a true value or raises StopIteration.
@@ -173,7 +173,7 @@ def _search_line(fun, x, value, slope, l1, pairs, curvature):
         orthant = np.where(x == 0, -np.sign(slope), np.sign(x))
     step = 1.0
     for n_tried in range(1, _MOST_SHRINKS + 1):
-        # The direction is recomputed for each point, because storing it takes as much memory as x.
+        # The direction is computed again for each point, because storing it would take as much memory as x.
         # Few searches need a second point.
         new_x = _compute_newton_direction(slope, pairs, curvature)
         if has_l1:
@@ -211,7 +211,7 @@ def _compute_newton_direction(slope, pairs, scale):
 
 
 def _remember(pairs, x, gradient, new_x, new_gradient):
-    """Store a step and the change of the gradient along the step, if the curvature is positive."""
+    """Store a step and the change of the gradient along the step, if the curvature along it is positive."""
     # Pairs are stored in single precision, because they take most of the memory and only approximate the Hessian.
     kept = pairs.popleft()[:2] if len(pairs) == pairs.maxlen else (np.empty(len(x), dtype=np.float32) for _ in range(2))
     s, y = kept

@@ -12,7 +12,7 @@ from scipy.optimize import OptimizeResult
 from sklearn_crf.optimize._iterates import AT_LIMIT, Callback, Projection, ValueGradient
 from sklearn_crf.optimize._spg import ROUNDING, ProjectedRun, minimize_spg
 
-# Relative curvature along a step below which the curvature is dominated by rounding.
+# Relative curvature along a step below which rounding errors dominate the curvature.
 _LEAST_CURVATURE = 1e-12
 
 
@@ -36,8 +36,8 @@ def minimize_pqn(
         \qquad x_{t+1} = x_t + \lambda_t (z_t - x_t)
 
     until :math:`\|P(x_t - \nabla f(x_t)) - x_t\|_\infty \le \mathrm{tol}`. The matrix B is the limited-memory BFGS
-    approximation in its compact form. :func:`minimize_spg` minimises the quadratic model without calls of
-    ``fun``. The method therefore pays if ``fun`` costs far more than a projection. The value never rises.
+    approximation in its compact form. :func:`minimize_spg` minimises the quadratic model without calls of ``fun``. The
+    method is therefore suitable if ``fun`` takes far longer than a projection. The value never increases.
     """
     # most_left: limit on the remaining decrease estimated from the last iterations, as a fraction of the value
     run = ProjectedRun(fun, project, x0, history=1, shrink=0.5, callback=callback, precision=precision)
@@ -81,7 +81,7 @@ class _QuadraticModel:
         self.turns.clear()
 
     def learn(self, step, turn):
-        # The square of a tiny change of the gradient may underflow to 0.
+        # The square of a very small change of the gradient may underflow to 0.
         if turn @ turn > 0 and step @ turn > _LEAST_CURVATURE * np.linalg.norm(step) * np.linalg.norm(turn):
             self.steps.append(step)
             self.turns.append(turn)

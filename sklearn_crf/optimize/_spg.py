@@ -13,22 +13,22 @@ from sklearn_crf.optimize import _iterates
 # Relative error of values computed in float64.
 ROUNDING = 16 * np.finfo(float).eps
 
-# Shortest step of a line search, and sufficient fraction of the decrease that the slope predicts.
+# Minimum length of a step in a line search; sufficient fraction of the decrease that the slope predicts.
 _SHORTEST, _ENOUGH = 1e-14, 1e-4
 
-# Least and largest spectral step size.
+# Minimum and maximum spectral step size.
 _LEAST_STEP, _MOST_STEP = 1e-10, 1e10
 
 
 class ProjectedRun:
     """Iterations of a projected gradient method, with their line search."""
 
-    # stopped: whether the callback asked to stop
+    # stopped: whether the callback has requested to stop
     # x, value, gradient: the last point, with its value and gradient
     # moved, turned: the last step, and the change of the gradient along it
-    # residual: largest entry of the projected gradient
+    # residual: largest absolute entry of the projected gradient
 
-    # history: number of last values; a step is accepted if its value falls below the largest of the last values
+    # history: number of latest values; a step is accepted if its value is below the largest of these values
     # shrink: factor by which an insufficient step is shortened
 
     def __init__(self, fun, project, x0, *, history, shrink, callback, precision):
@@ -55,15 +55,15 @@ class ProjectedRun:
         return _iterates.largest(self.project(x - gradient) - x)
 
     def move_along(self, direction):
-        """Make the longest step along a direction with sufficient decrease; return False if there is none.
+        """Make the longest step along a direction with sufficient decrease; return False if there is no such step.
 
-        If values differ by less than their error, the decrease is estimated from the slopes at both ends as for a
+        If values differ by less than their error, the decrease is estimated from the slopes at both ends, as for a
         parabola, because slopes have more correct digits (Hager & Zhang 2005).
         """
         slope = float(self.gradient @ direction)
         reference = max(self.recent)
         size = max(1.0, abs(self.value))
-        # A step within the rounding error of x makes no progress, whatever the slope is.
+        # A step within the rounding error of x makes no progress, whatever its slope.
         shortest = max(
             _SHORTEST, np.finfo(float).eps * _iterates.largest(self.x) / (_iterates.largest(direction) or 1.0)
         )
@@ -133,8 +133,8 @@ def minimize_spg(
         a_{t+1} = \frac{s_t \cdot s_t}{s_t \cdot y_t}
 
     with the Euclidean projection P, the steps :math:`s_t = x_{t+1} - x_t` and the changes :math:`y_t` of the gradient,
-    until :math:`\|P(x_t - \nabla f(x_t)) - x_t\|_\infty \le \mathrm{tol}`. The value may rise temporarily: a step is
-    accepted if it falls sufficiently below the largest of the last values.
+    until :math:`\|P(x_t - \nabla f(x_t)) - x_t\|_\infty \le \mathrm{tol}`. The value may increase temporarily: a step
+    is accepted if its value is sufficiently below the largest of the latest values.
     """
     # fun: function that returns value and gradient; x0: (n,), the starting point
     # project: projection onto the convex set; callback: function called after every iteration
@@ -143,7 +143,7 @@ def minimize_spg(
         return run.result("CONVERGENCE: no iteration was needed")
     step = 1 / run.residual if first_step is None else first_step
     while run.nit < max_iter:
-        # Rounding can make a spectral step far too long. The plain gradient step is then the fallback.
+        # Rounding errors can make a spectral step far too long. In this case, use the plain gradient step.
         for length in (np.clip(step, _LEAST_STEP, _MOST_STEP), 1.0):
             direction = project(run.x - length * run.gradient) - run.x
             if run.move_along(direction):
@@ -154,7 +154,7 @@ def minimize_spg(
             return run.result("CONVERGENCE: projected gradient within tol")
         if run.stopped:
             return run.result("STOP: by the callback")
-        # The spectral step is the inverse curvature along the last step.
+        # The spectral step size is the inverse curvature along the last step.
         curvature = float(run.moved @ run.turned)
         step = float(run.moved @ run.moved) / curvature if curvature > 0 else _MOST_STEP
     return run.result(_iterates.AT_LIMIT)

@@ -28,14 +28,15 @@ def gradient_ascent(
         x_{t+1} = x_t + \eta_t \, g(x_t)
 
     Saddle point and maximum marginal approximations give directions without an objective value (Kumar, August and
-    Hebert 2005, section 3). A line search is therefore impossible, and where the approximations are piecewise constant,
-    the steps cycle instead of converging. ``callback`` is called at every point, so that it can choose among the
-    points. With ``schedule="adaptive"`` every variable has its own step size, as in :func:`adagrad_steps`,
+    Hebert 2005, section 3). A line search is therefore impossible. If the approximations are piecewise constant, the
+    steps cycle instead of converging. ``callback`` is called at every point, so that it can choose one of the points.
+    With ``schedule="adaptive"``, every variable has its own step size, as in :func:`adagrad_steps`,
 
     .. math::
         x_{t+1} = x_t + \eta \frac{g_t}{\sqrt{g_1^2 + \dots + g_t^2}},
 
-    which shrinks as squared gradients add up. Shrinking steps dampen oscillations, whatever the units of the variables.
+    which decreases as squared gradients accumulate. Decreasing steps dampen oscillations, whatever the units of the
+    variables.
     """
     # gradient: function of a point; x0: (n,), the starting point; callback: function called at every point
     x = _iterates.check_start(x0)
@@ -48,7 +49,7 @@ def gradient_ascent(
         if not np.all(np.isfinite(direction)):
             if t == 0:
                 raise ValueError("gradient must be finite at x0, found NaN or infinity.")
-            found.message = "ABNORMAL: gradient is not finite, try a smaller step_size"
+            found.message = "ABNORMAL: the gradient is not finite, try a smaller step_size"
             break
         found.x, found.jac, found.nit = x, direction, t
         if _iterates.largest(direction) <= tol:
@@ -98,7 +99,7 @@ def minimize_sgd(
         order = rng.permutation(n_examples)
         batches = [order[start : start + batch_size] for start in range(0, n_examples, batch_size)]
         if not _run_epoch(state, fun, batches, size, project):
-            state.success, state.message = False, "ABNORMAL: gradient is not finite, try a smaller step_size"
+            state.success, state.message = False, "ABNORMAL: the gradient is not finite, try a smaller step_size"
             break
         state.nit += 1
         if _iterates.notify_callback(callback, x=state.x.copy(), fun=state.fun, nit=state.nit):
@@ -162,7 +163,7 @@ def adagrad_steps(
     .. math::
         h_{t+1} = h_t + g_t^2, \qquad x_{t+1} = \Pi \Bigl( x_t - \eta \frac{g_t}{\sqrt{h_{t+1}}} \Bigr)
 
-    Features that are rare or small get longer steps, so that the scale of the data need not be known in advance.
+    Features that are rare or small get longer steps, so the scale of the data need not be known in advance.
     """
     # gradient: function of a batch and a point; project: projection onto the allowed set
     x, average, squares = (np.array(part) for part in state[:3])
@@ -185,9 +186,9 @@ class CycleDetector:
     r"""Detector of training that repeatedly loses and regains its lowest errors.
 
     Gradient ascent with saddle point or maximum marginal approximations cannot converge, because the approximate
-    gradient is piecewise constant and never quite zero. Training enters a zone of few errors and small gradients,
-    leaves it in large oscillations and comes back, or it oscillates within the zone forever (Kumar, August and Hebert
-    2005, sections 5 and 7). One or two cycles are enough to choose parameters from.
+    gradient is piecewise constant and never exactly zero. Training enters a zone of few errors and small gradients. It
+    then leaves the zone in large oscillations and comes back, or oscillates within the zone forever (Kumar, August and
+    Hebert 2005, sections 5 and 7). One or two cycles are enough for choosing parameters.
 
     With :math:`E_t` the number of errors (or the norm of the gradient) at iteration t and :math:`m_t` its minimum so
     far:

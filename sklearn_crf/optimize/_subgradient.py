@@ -32,7 +32,7 @@ class _PegasosIterate(DualPoint):
         self._place((1.0 - share) * self._free - share * n_blocks * slope)
 
     def end_epoch(self):
-        """Update the best dual value so far by the value at the current dual point."""
+        """Update the best dual value so far with the value at the current dual point."""
         self.dual = max(self.dual, super().dual)
 
 
@@ -55,13 +55,13 @@ def subgradient(
     .. math::
         x_t = \Pi \bigl[ (1 - \tfrac1t) \, z_{t-1} - \tfrac1t \, B \sum_{i \in b_t} s_{i \hat y_i} \bigr]
 
-    for B blocks, with the step sizes of Pegasos. Each epoch visits every block once, so that after whole epochs the
-    weights of every term's planes sum to one. The iterate is then a dual point, and its value bounds P from below.
+    for B blocks, with the step sizes of Pegasos. Each epoch visits every block once, so after whole epochs, the weights
+    of every term's planes sum to one. The iterate is then a dual point, and its value is a lower bound on P.
     Source: Shalev-Shwartz, Singer, Srebro and Cotter 2011 (Pegasos).
     """
-    # oracle, sizes, risk, n, lower_bounded, callback: as in ``frank_wolfe``; tol: duality gap relative to the primal
-    #     value
-    # average: whether the average of the iterates, which gives late iterates more weight, is a candidate too
+    # oracle, sizes, risk, n, lower_bounded, callback: as in ``frank_wolfe``
+    # tol: duality gap relative to the primal value
+    # average: whether the average of the iterates, which gives late iterates more weight, is also a candidate
     # check_every: number of epochs between two computations of the duality gap
     rng = make_random_state(random_state)
     state = _PegasosIterate(mask_of_bounds(lower_bounded, n))

@@ -4,7 +4,7 @@
 optimum.
 """
 
-# Largest fraction by which the objective may still decrease when training reports convergence.
+# Maximum fraction by which the objective may still decrease when training reports convergence.
 SHARE_LEFT = 0.01
 
 # Limits of three criteria. If all are met, the objective can hardly decrease further.
