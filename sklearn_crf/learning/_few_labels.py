@@ -194,7 +194,7 @@ def _keep_labelled_components(batch: Batch) -> Batch | None:
 
 
 def _mask_near_labels(batch, reach, max_nodes):
-    """Return a mask of the nodes near labels. With ``reach=None``, nodes are near if a path joins them to a label."""
+    """Return a mask of the nodes near labels; ``reach=None`` extends the reach up to ``max_nodes`` nodes."""
     # returns (N,) bool, mask of the nodes near labels
     near = batch.labels >= 0
     if reach is None:

@@ -233,7 +233,7 @@ class PiecewiseTraining(SmoothLearning):
 
 @options
 class SharedPiecesTraining(PiecewiseTraining):
-    """Piecewise training on edges that share the scores of their nodes, with a quick bound that is less loose.
+    """Piecewise training on edges that share the scores of their nodes, by a tighter bound than without sharing.
 
     Parameters
     ----------

@@ -149,7 +149,7 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
 
 
 def _ranks(samples: StandardisedSamples) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rank of each sample among the distinct samples of its class, and the number of these."""
+    """Rank the distinct samples of each class; return the rank of each sample, and the number of ranks per class."""
     rows = np.column_stack([samples.labels, np.where(np.isnan(samples.X), np.inf, samples.X)])
     distinct, place = np.unique(rows, axis=0, return_inverse=True)
     counts = np.bincount(distinct[:, 0].astype(int))

@@ -30,7 +30,7 @@ class ExpandedFactors(NamedTuple):
     source: np.ndarray
 
     def pullback(self, graph: FactorGraph, statistics: Statistics) -> FactorStatistics:
-        """Return derivatives with respect to the scores of the factor graph, given those of the pairwise scores."""
+        """Return derivatives with respect to the scores of the factor graph, given the pairwise ones."""
         entries = np.concatenate((statistics.unary.ravel(), statistics.tables.ravel()))
         flat = np.bincount(self.source, entries[self.target], graph.log_table.size + graph.n_tables)
         return FactorStatistics(*np.split(flat, [graph.log_table.size]))

@@ -160,7 +160,7 @@ class EmpiricalRisk:
         return float(counts.sum() - counts.max())
 
     def summed(self, function, *arguments, changes=False):
-        """Return a sum over examples that a function of the risk computes."""
+        """Return a sum over examples, computed by a function of the risk."""
         # function: callable(EmpiricalRisk, *arguments) -> float or ndarray; changes: whether it changes
         #     ``objective.grown``
         return function(self, *arguments)

@@ -147,7 +147,7 @@ class LeafScaling:
         return self._multiply(gradient, [inverse.transpose(0, 2, 1) for inverse in self.inverse]) / self.root
 
     def project(self, x, bounds):
-        """Return the nearest ``x`` whose precisions have eigenvalues between bounds."""
+        """Return the nearest ``x`` for which all precisions have eigenvalues between bounds."""
         return self.root * self.potentials.project(x / self.root, bounds)
 
     def _multiply(self, coef, matrices):

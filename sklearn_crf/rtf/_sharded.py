@@ -75,7 +75,7 @@ class _Survey(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """Request to shards: how to read images, which images to use, and which parts of them in a round."""
+    """Request to shards: how to read images, which images to use, and which parts of images in a round."""
 
     key: str  # key of the images in the cache of a shard
     reading: Reading

@@ -12,7 +12,7 @@ from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.potentials import LinearPotentials
 
-# Number of parts with separate sums, which is eight for each of sixteen threads; minimum number of products in a part.
+# Number of parts with separate sums, eight per thread for sixteen threads; minimum number of products in a part.
 # A part with fewer products of features and weights takes less than about 50 microseconds, too little for a task.
 _PARTS, _FEWEST_PRODUCTS = 128, 2**17
 # Largest number of nodes for which kernels store scores
