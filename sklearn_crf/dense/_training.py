@@ -151,7 +151,7 @@ class Layout:
         return flags
 
     def pack(self, weights):
-        """Return the flat vector of weights."""
+        """Convert weights to a flat vector."""
         compatibility = weights.compatibility
         if self.compatibility == "full":
             compatibility = compatibility[:, *self._upper]

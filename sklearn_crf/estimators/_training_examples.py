@@ -369,7 +369,7 @@ def _build_pairwise_potentials(layout, encoded, classes, batches):
 
 
 def _list_edge_pairs(layout, batches, n_features):
-    """Return the pairs of a sparse edge feature and the index of a table weight that have a weight."""
+    """Return the pairs of a sparse edge feature and a table weight, given by its index, for which there is a weight."""
     if not layout.seen_only_on_edges:
         return FeaturePairs.all(n_features, layout.form.n_weights)
     seen = ((batch.example.edge_features, _index_table_weights(batch, layout.form)) for batch in batches)

@@ -34,7 +34,7 @@ class Rectangle(NamedTuple):
         )
 
     def inside(self, other: "Rectangle") -> tuple[slice, slice]:
-        """Return the slices that select this rectangle in an array of ``other``, which must contain it."""
+        """Return the slices that select this rectangle in an array of a larger rectangle, ``other``."""
         rows, columns = slice(self.top - other.top, self.bottom - other.top), self.left - other.left
         return rows, slice(columns, columns + self.shape[1])
 

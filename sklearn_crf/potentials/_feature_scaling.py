@@ -92,7 +92,7 @@ def _sample(parts, wanted):
 
 
 def _compute_distances(columns):
-    """Return the distances between each value in the first half of the columns and a value in the second half."""
+    """Return the distance between each value in the first half of a row and its counterpart in the second half."""
     half = columns.shape[1] // 2
     return np.abs(columns[:, :half] - columns[:, half : 2 * half])
 
@@ -209,7 +209,7 @@ class FeatureMoments(NamedTuple):
 
     @property
     def deviation(self) -> np.ndarray:
-        """Standard deviations, (n_types, n_features)."""
+        """Standard deviations of the features, (n_types, n_features)."""
         return np.sqrt(self.squares / np.where(self.number > 0, self.number, 1.0)[:, np.newaxis])
 
     @property

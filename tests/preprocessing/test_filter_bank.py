@@ -119,5 +119,5 @@ def test_bad_banks_are_named(bank, message):
 
 
 def test_another_number_of_channels_is_refused():
-    with pytest.raises(ValueError, match="3 channels, but FilterBank was fitted on 1"):
+    with pytest.raises(ValueError, match="3 channels, but images in fit had 1"):
         FilterBank().fit(IMAGE[None]).transform(np.ones((1, 4, 4, 3)))

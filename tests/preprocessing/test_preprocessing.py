@@ -302,5 +302,5 @@ def test_bad_images(X, options, message):
 
 
 def test_number_of_channels_must_be_that_of_fit():
-    with pytest.raises(ValueError, match="3 channels, but LocalImageFeatures was fitted on 1"):
+    with pytest.raises(ValueError, match="3 channels, but images in fit had 1"):
         LocalImageFeatures().fit([IMAGE]).transform([np.zeros((4, 4, 3))])
