@@ -125,9 +125,7 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         check_is_fitted(self)
         images = as_images(X)
         if images[0].shape[2] != self.n_channels_:
-            raise ValueError(
-                f"X[0] has {images[0].shape[2]} channels, but {type(self).__name__} was fitted on {self.n_channels_}."
-            )
+            raise ValueError(f"X[0] has {images[0].shape[2]} channels, but images in fit had {self.n_channels_}.")
         return match_layout(X, self._transform_images(images))
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> np.ndarray:
