@@ -221,9 +221,8 @@ class _Builder:
         self.counted.append(self.first[nodes] + state)
         allowed = ~np.isneginf(by_count)
         if len(nodes) < len(scope):
-            # An auxiliary node represents the nodes without the counted state, so that the constraint is only active if
-            # all nodes
-            # of the factor are active. The single state of the auxiliary node always counts.
+            # An auxiliary node represents the nodes without the counted state. Its single state always counts.
+            # The constraint is thus only active if all nodes of the factor are active.
             self.scopes.append(scope)
             self.n_states.append([1])
             self.possible.append([True])

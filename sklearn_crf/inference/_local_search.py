@@ -98,7 +98,7 @@ def random_labels(model, rng):
 
 
 def label_nodes_independently(model):
-    """Label each node by its unary scores alone, ignoring its neighbours, (N,) int32."""
+    """Return the labels, (N,) int32, that maximise the unary score of each node, ignoring its neighbours."""
     return np.argmax(get_unary(model), axis=1).astype(np.int32)
 
 
@@ -333,8 +333,7 @@ class FactorClimber(Descent):
     def climb(self, labels):
         before = labels.copy()
         super().climb(labels)
-        # Sums in different orders have different rounding errors, so a change between equal scores may look like a
-        # gain.
+        # Rounding errors depend on the order of sums, so a change between equal scores may look like a gain.
         if not score(self.model, labels) > score(self.model, before):
             labels[:] = before
         return labels

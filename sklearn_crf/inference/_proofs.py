@@ -40,8 +40,8 @@ class Proof:
         """
         if not (np.isfinite(score) and np.isfinite(bound)):
             return bound
-        # Exact algorithms return equal values. The rounding error, which takes a pass over the model, is then not
-        # needed.
+        # Exact algorithms return equal values.
+        # The rounding error, which takes a pass over the model, is then not needed.
         if bound <= score or bound - score <= self.rounding:
             return score
         if self.step == 0:

@@ -99,8 +99,8 @@ def compute_bound_rise(field, beliefs, messages, fresh, along_chains):
     Up to a constant, :math:`r^{\nu}` is the next message of t divided by its last message. At a fixed point, the
     difference is 0.
     """
-    # beliefs: (N, K) float64, probabilities; messages: (2E, width), last messages; fresh: (2E, width), next parallel
-    # messages
+    # beliefs: (N, K) float64, probabilities; messages: (2E, width), last messages;
+    # fresh: (2E, width), next parallel messages
     # along_chains: whether edge probabilities come from chains with ascending nodes, so that t is always the later end
     # returns (N,) float64; the contribution of an edge is added to its first node
     n_nodes, n_columns = beliefs.shape
@@ -172,8 +172,8 @@ def compute_reweighted_bound_terms(model, messages, probabilities, *, along_chai
             # If a message forbids a state, the state is already forbidden at the node, and must not become +inf here.
             pair -= np.expand_dims(np.where(np.isneginf(message), np.inf, message), 2 - side)
         pair /= probabilities[edges][:, None, None]
-        # For each end, maximise the pair's reparameterized score plus the score of the end. States that are forbidden
-        # at the other end do not count.
+        # For each end, maximise the pair's reparameterized score plus the score of the end.
+        # States that are forbidden at the other end do not count.
         largest = np.empty(ends.shape)
         for side in (0, 1):
             totals = np.max(pair + np.expand_dims(nodes[ends[side]], 2 - side), axis=1 + side)
@@ -212,8 +212,7 @@ def descend_to_labeling(algorithm, model, run):
         fall = run.lower()
         labels = run.labels()
         found = score(model, labels)
-        # As long as all labelings are forbidden, keep the last labeling, which is probably nearest to an allowed
-        # labeling.
+        # While all labelings are forbidden, keep the last labeling, which is probably nearest to an allowed one.
         if found > best_score or np.isneginf(best_score):
             best, best_score = labels, found
         size = max(1.0, abs(run.bound))

@@ -60,8 +60,8 @@ PROVEN_AT_ONCE, TRIED_SCORES = 2**20, 256
 # Number of values in the tables of edges that are processed at once (16 MB).
 TABLES_AT_ONCE = 2**21
 
-# Number of iterations without a decrease after which a bound counts as converged. Messages need time to cross the
-# graph.
+# Number of iterations without a decrease after which a bound counts as converged.
+# Messages need time to cross the graph.
 PATIENCE = 10
 
 # Ratio of scores to their differences above which offsets are subtracted, because sums lose half of the digits.
@@ -72,6 +72,7 @@ FAR_FROM_ZERO = 1e6
 # Minimum number of sets of factors without cycles. With more sets, the probabilities of factors become more even.
 FEWEST_FORESTS = 16
 
-# Number of structures of factor graphs for which sets of factors and split counting numbers are cached; maximum size
-# of a structure in bytes. On 14 x 14 nodes with 2 x 2 factors, computing them anew takes half of an evaluation.
+# Number of structures of factor graphs for which sets of factors and split counting numbers are cached.
+# Maximum size of such a structure in bytes.
+# On 14 x 14 nodes with 2 x 2 factors, computing sets and numbers anew takes half of an evaluation.
 MOST_KEPT, LARGEST_KEY = 256, 2**20

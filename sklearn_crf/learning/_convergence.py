@@ -67,8 +67,8 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
             left[group] = True
             continue
         left[group] |= (there[group] * slope[group] > 0) & (np.abs(there[group]) * tail > tol)
-        # Change of the gradient, for features scaled so that their bulk has a spread of one. Only outliers cause a
-        # larger change.
+        # Change of the gradient, for features scaled so that their bulk has a spread of one.
+        # Only outliers cause a larger change.
         change = np.abs(there - slope) * tails
         is_turned_by_outliers = change[group] > _MOST_CURVED * np.abs(step) / tail
         if is_turned_by_outliers.any():
@@ -103,8 +103,7 @@ def minimize_in_bulk(
     """
     # minimize: solver from sklearn_crf.optimize, with its ``callback`` and further ``options``
     # found: result of the solver
-    # n_left: function that returns the number of remaining iterations, or a negative number if the callback has asked
-    # to stop
+    # n_left: function that returns the number of remaining iterations, or a negative number to stop
     # Even with a loose tolerance, the remaining decrease must be small relative to the objective.
     tol = min(tol, SHARE_LEFT * abs(found.fun))
     tails, units, reached, n_in_vain = problem.risk.potentials.tails, None, np.inf, 0

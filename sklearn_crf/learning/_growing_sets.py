@@ -155,8 +155,8 @@ class PlannedSets(Objective):
         sets = [
             AssignmentSets(
                 model,
-                # Near unlabelled nodes, all assignments of a set agree. Unlabelled nodes can therefore have any allowed
-                # state.
+                # Near unlabelled nodes, all assignments of a set agree.
+                # Unlabelled nodes can therefore have any allowed state.
                 np.where(batch.labels < 0, label_nodes_independently(model), batch.labels),
                 batch.node_ptr,
                 np.diff(batch.node_ptr) if options.generated_weight == "n_nodes" else options.generated_weight,
@@ -299,7 +299,7 @@ def _build_lattice_blocks(blocks, shape, i):
     index = np.arange(np.prod(shape, dtype=np.int64)).reshape(shape)
     if isinstance(blocks, str):
         if len(shape) < 2:
-            raise ValueError(f"blocks={blocks!r} needs lattices of two axes or more, X[{i}] has shape {shape}.")
+            raise ValueError(f"blocks={blocks!r} needs lattices of two axes or more, but X[{i}] has shape {shape}.")
         lines = index if blocks == "rows" else index.swapaxes(-1, -2)
         return lines.reshape(-1, lines.shape[-1])
     # Clip the window to the lattice.

@@ -51,8 +51,7 @@ class Labeler:
     @property
     def by_marginals(self) -> bool:
         """Whether each node is labelled by its marginals, with the label that has the largest gain."""
-        # Max-margin learning defines no probabilities, so marginals are only used if the inference supports nothing
-        # else.
+        # Max-margin learning defines no probabilities, so marginals are only used if there is no MAP inference.
         has_marginals_alone = "map" not in self.decoding.inference.tasks
         return self.decoding.rule == "mpm" and (self.has_distribution or has_marginals_alone)
 
@@ -89,8 +88,7 @@ class Labeler:
             for voter in voters:
                 labels = self._best_labels(potentials, voter, batch, n_threads)
                 votes[np.arange(len(labels)), labels] += 1
-            # The majority label of every node may give a labeling that is forbidden, even if the labeling of every
-            # voter is allowed.
+            # Majority labels may form a forbidden labeling, even if the labeling of every voter is allowed.
             may_forbid = potentials.forbids or batch.example.has_factors
             model = self.model(potentials, voters[0], batch) if may_forbid else None
             return labels_of_most_gain(model, votes, n_threads)
@@ -142,8 +140,8 @@ class Labeler:
         if self.n_classes == 2 and isinstance(chosen, _CUTS_OF_TWO):
             may_truncate = getattr(chosen, "nonsubmodular", None) != "error"
             return LatticeRows(rows).labels(n_threads, may_truncate=may_truncate)
-        # Expansion and swap moves compute the edge scores about thirty times. This is only fast if edge features are
-        # cheap.
+        # Expansion and swap moves compute the edge scores about thirty times.
+        # This is only fast if edge features are cheap.
         if self.n_classes > 2 and is_quick and isinstance(chosen, AlphaExpansion | AlphaBetaSwap):
             return chosen._labels_by_rows(rows, n_threads)
         return None

@@ -402,8 +402,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         TrainingRecord
         """
         risk = self.restricted(risk)
-        # Training a field without edges is quick, and reduces the number of passes with inference in the training with
-        # edges.
+        # Training without edges is quick, and reduces the passes with inference in the training with edges.
         nodes_first = isinstance(self.init, str) and self.init == "auto" and not plan.facts.have_factors
         is_hard = self.fixed_nodes or not (risk.is_forest and risk.objective.smooth)
         start = make_start(self.start_with_cycles if nodes_first and is_hard else self.init)

@@ -132,8 +132,7 @@ class MaximumLikelihood(SmoothLearning):
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         if facts.exact_is_affordable and not in_training:
-            # Exact inference that is affordable for the training examples may be too expensive for the examples to
-            # predict.
+            # Exact inference may be affordable for the training examples but not for the examples to predict.
             return NamedInference(AutoMarginals(budget="fast"), "mpm")
         return self.on(facts).automatic_inference(facts, in_training)
 

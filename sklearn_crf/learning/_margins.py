@@ -33,8 +33,9 @@ from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import compute_penalty_factors, require_associative
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
-# Maximum number of iterations, and tolerance of the bound, for tree-reweighted max-product in training, which starts
-# with the messages of the previous pass. More iterations, or a smaller tolerance, give no better weights.
+# Maximum number of iterations, and tolerance of the bound, for tree-reweighted max-product in training.
+# Training starts with the messages of the previous pass.
+# More iterations, or a smaller tolerance, give no better weights.
 _ITERATIONS, _STEP_OF_BOUND = 10, 1e-5
 
 # Relative duality gaps at which training ends: for Frank-Wolfe, and for other solvers, whose early weights are poor.
@@ -139,8 +140,8 @@ class MarginLearning(Learning):
         return AD3()
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
-        # In training, bounds are computed repeatedly for nearly identical models. In prediction, the best labels are
-        # computed once.
+        # In training, bounds are computed repeatedly for nearly identical models.
+        # In prediction, the best labels are computed once.
         return NamedInference(self.own_inference() if in_training else AutoMap(), "map")
 
     def decoding(self, inference: str | Inference, facts: Facts, in_training: bool = False) -> NamedInference:
@@ -283,8 +284,7 @@ class MarginLearning(Learning):
             def train(completed, coef):
                 return train_by_margins(completed, start if coef is None else coef, setting, run)
 
-            # Completing labels needs weights that favour some labels over others, such as the weights of the field
-            # without edges.
+            # Completing labels needs weights that prefer some labels, such as the weights without edges.
             first = make_start("independent")
             record = train_by_alternation(risk, first, train, plan.decoding.inference, self.max_rounds, tol)
             warn_of_rounds(record)

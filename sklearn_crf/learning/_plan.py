@@ -29,8 +29,7 @@ class Facts(NamedTuple):
     @property
     def trees(self) -> str:
         """Rule for edge probabilities that suits the layout of the examples."""
-        # On lattices, uniform trees and chains have nearly the same edge probabilities, but uniform trees are slow to
-        # compute.
+        # On lattices, uniform trees have nearly the edge probabilities of chains, but are slow to compute.
         return "auto" if self.lattice_ndim is None else "chains"
 
     @classmethod

@@ -526,8 +526,7 @@ class DualRelaxation(OneProblem):
         free = copy.copy(problem.risk)
         free.objective = replace_likelihood(free.objective, FreeLikelihood(precise))
         # The log-partition given the known labels is convex, so its tangent is a lower bound on it.
-        # With the tangent, the objective is replaced by an upper bound that equals the objective at the point of
-        # contact.
+        # With the tangent, an upper bound replaces the objective, and equals it at the point of contact.
         # If a round ends where it started, this point is stationary.
         record, n_before = problem.record, -1
         while record.n_iter < run.max_iter:

@@ -32,8 +32,8 @@ _MANY_WEIGHTS = 100_000
 # With this many weights, scaling by the frequency of sparse features saves passes over the examples.
 _SOME_WEIGHTS = 2000
 
-# Maximum number of weights for the long history of L-BFGS, which halves the passes needed for correlated edge
-# features; length of the long history; length of the short history.
+# Maximum number of weights for the long history of L-BFGS; length of the long history; length of the short history.
+# The long history halves the number of passes needed for correlated edge features.
 _FEW_WEIGHTS, _LONG_HISTORY, _SHORT_HISTORY = 1000, 60, 10
 
 #: : Default advice in the warning that an approximate inference gives no consistent gradient.
@@ -249,8 +249,7 @@ class GradientSteps(Solver):
             smooth, record = problem.risk.objective.smooth, problem.record
             # With an approximate inference, labels may get worse while the loss decreases (see LBFGS._keep_selected).
             selection = Selection("last" if smooth and problem.risk.is_exact else self.select)
-            # Shrinking steps do not leave the region of few errors, so adaptive steps do not wait for departures from
-            # it.
+            # Shrinking steps do not leave the region of few errors, so adaptive steps do not wait for departures.
             patience: dict[str, Any] = {"departure": np.inf, "patience": 5, "min_iter": 5 * self.n_cycles}
             cycles = CycleDetector(self.n_cycles, **(patience if self.step_schedule == "adaptive" else {}))
             n_constant_errors = problem.risk.n_constant_errors
@@ -505,8 +504,7 @@ class AutoSolver(Solver):
 #: Solvers by name.
 SOLVERS: dict[str, type[Solver]] = {"lbfgs": LBFGS, "gradient": GradientSteps, "sgd": SGD}
 
-# Training stops after this number of successive iterations in which the errors exceed the minimum errors times the
-# margin.
+# Training stops if the errors exceed the minimum times the margin in this number of successive iterations.
 _PATIENCE = 6
 _MARGIN = 1.05
 

@@ -182,9 +182,8 @@ def _make_factor_step(params, counts, alive, prior, full, diagonal=None, project
     With ``B = Sigma^-1 L`` the posterior of the factors has mean ``B'(x - mu)`` and covariance ``R'R``. Hence
     ``E[(x - mu) z'] = T B`` and ``E[z z'] = R'R + B'T B``. A regression of x on z gives loadings and noise.
     """
-    # full: (S, d, d), scatter matrices T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is. If ``full`` is None,
-    # two
-    # arrays take its place:
+    # full: (S, d, d), scatter matrices T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is.
+    # If ``full`` is None, two arrays take its place:
     # diagonal: (G, d), sums of the diagonals times counts over the components that share noise
     # projected: (S, d, p), T V, with V from the posteriors
     precision = precisions(params)

@@ -444,8 +444,8 @@ def _warn(data, plan, best):
     prior, log_noise = plan.family.prior, best.params.log_noise[:, ~data.constant]
     # Covariances lose precision if noise is below 1e-10 of the variance, so this limit applies with any floor.
     at_floor = log_noise <= max(prior.log_noise_bounds[0], np.log(1e-10)) + 1e-9
-    # The floor keeps the joint likelihood bounded. In conditional training it only regularises, so no warning is
-    # needed.
+    # The floor keeps the joint likelihood bounded.
+    # In conditional training it only regularises, so no warning is needed.
     if at_floor.any() and not plan.family.criterion.features:
         warn_caller(
             f"{at_floor.sum()} of {at_floor.size} noise variances ended at their minimum, "

@@ -69,8 +69,7 @@ def _mask_isolated_values(X):
     most = max(_tuning.MOST_DISTINCT, _tuning.LARGEST_SHARE * len(X))
     for j in np.flatnonzero(isolated.any(axis=0)):
         own = isolated[:, j]
-        # Values are not isolated if there is no gap (the tail of a distribution), or if there are many of them (a
-        # cluster).
+        # Values are not isolated if there is no gap (tail of a distribution), or if they are many (cluster).
         has_gap = distance[own, j].min() > _tuning.LEAST_GAP * np.nanmax(distance[~own, j])
         if not has_gap or len(np.unique(X[own, j])) > most:
             isolated[:, j] = False
@@ -144,8 +143,8 @@ class SampleBlocks:
 
 def _copy_into_blocks(X, features, rows, labels, weight, size):
     """Copy the given rows into blocks of about ``size`` samples of one class each."""
-    # returns four arrays: the concatenated blocks (d + 1, n), with a last row of 1; the weights (N,); the index of the
-    # first sample of each block, followed by N; and the class of each block
+    # returns four arrays: the concatenated blocks (d + 1, n), with a last row of 1; the weights (N,);
+    # the index of the first sample of each block, followed by N; the class of each block
     own = labels[rows]
     rows = rows[np.argsort(own, kind="stable")]
     counts = np.bincount(own)

@@ -279,16 +279,14 @@ class EM(MixtureSolver):
         extrapolation = _Extrapolation(objective, current)
         loss, following = steps.take(current)
         n_closed = 0
-        # Use the largest of the last factors, because just after an extrapolation, fast directions make factors too
-        # small.
+        # Use the largest of the last factors, because just after an extrapolation, factors are too small.
         factors: deque = deque(maxlen=5)
         while not steps.are_over:
             previous, current = current, following
             before, (loss, following) = loss, steps.take(current)
             factor = extrapolation.factor(previous, current, following)
             factors.append(factor)
-            # Estimate the total gain of all later iterations, if each step is 1 - 1 / factor times as long as the step
-            # before.
+            # Estimate the total gain of all later iterations, if each step is 1 - 1 / factor times the previous step.
             shrinkage = max(1 - 1 / max(factors), 0.0) ** 2
             left = max(before - loss, 0.0) * shrinkage / (1 - shrinkage) if shrinkage < 1 else np.inf
             n_closed = n_closed + 1 if left < tol else 0
@@ -426,8 +424,8 @@ def _descend(
     problem: Any, start: np.ndarray, value: float, max_iter: int, tol: float, history_size: int, callback: Callable
 ) -> tuple[Any, bool, bool]:
     """Run L-BFGS and return its result, whether it has converged, and whether the callback stopped it."""
-    # value: loss at the start; converged: whether the gradient is within the tolerance, or recent iterations gained too
-    # little
+    # value: loss at the start;
+    # converged: whether the gradient is within the tolerance, or recent iterations gained too little
     # callback: function called after each iteration; if it returns True, the run stops without convergence
     latest: deque = deque([value], maxlen=N_FLAT + 1)
     was_stopped = False

@@ -24,8 +24,8 @@ MAX_CLASS_MOMENTS = 2**24
 N_CLOSED = 2
 
 # L-BFGS stops if this number of iterations together gain less than the tolerance, even if gradients are still large.
-# Gradients with respect to the variances of almost constant features stay large. A smaller number ends some fits
-# too early.
+# Gradients with respect to the variances of almost constant features stay large.
+# A smaller number ends some fits too early.
 N_FLAT = 20
 
 # Number of epochs without a gain after which stochastic gradient descent ends.

@@ -180,8 +180,7 @@ class _StencilProduct:
         # One number per edge takes no more memory than the type of the edge, and allows vectorised products of rows.
         is_scalar = model.n_values == 1 and graph.n_edges > 0
         self.edge_weight = model.blocks[model.edge_type, 0, 0] if is_scalar else np.empty(0, model.dtype)
-        # Do not store the model, which refers to this object: the reference cycle would delay freeing the memory of
-        # both.
+        # Do not store the model, which refers to this object: the reference cycle would delay freeing memory.
         self.diagonal, self.edge_type, self.blocks = model.diagonal, model.edge_type, model.blocks
 
     @property

@@ -295,8 +295,7 @@ def _choose_digits(features: np.ndarray) -> tuple:
 def _find_bounding_box(features: np.ndarray) -> np.ndarray:
     """Return the corners of the points' bounding box at which a coordinate in the hyperplane is extreme."""
     low, high = (_reduce_columns(features, *each) for each in ((np.minimum, np.inf), (np.maximum, -np.inf)))
-    # A coordinate decreases in one feature and increases in all later features, and does not depend on earlier
-    # features.
+    # A coordinate decreases in one feature, increases in later features, and does not depend on earlier ones.
     turned = np.eye(len(low), dtype=bool)
     return np.vstack([low, high, np.where(turned, high, low), np.where(turned, low, high)])
 
@@ -314,8 +313,7 @@ def _compute_digit_ranges(points: np.ndarray, embedding: np.ndarray) -> tuple:
     with np.errstate(over="ignore", invalid="ignore"):
         blocks = np.array_split(points, -(-len(points) // 65536))
         ends = [(at.min(axis=0), at.max(axis=0)) for at in (block @ embedding.T for block in blocks)]
-    # The margin of 3 cells consists of one cell each for rounding, for the projection to the hyperplane, and for
-    # neighbours.
+    # The margin of 3 cells has one cell each for rounding, the projection to the hyperplane, and neighbours.
     low = np.floor(np.min([least for least, _ in ends], axis=0)) - 3
     high = np.ceil(np.max([most for _, most in ends], axis=0)) + 3
     return high - low + 1, low

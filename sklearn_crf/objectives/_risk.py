@@ -76,8 +76,8 @@ class EmpiricalRisk:
     batch.
     """
 
-    # batches: list of Batch with labels; n_jobs: number of threads, which process several batches, or parts of one
-    # batch
+    # batches: list of Batch with labels;
+    # n_jobs: number of threads, which process several batches, or parts of one batch
     # seed: for objectives that draw samples; the seed of a call depends on the batch and the pass too
 
     #: Name of the algorithm that evaluates the risk.
@@ -197,7 +197,7 @@ class EmpiricalRisk:
         return part._replace(gradient=self.potentials.pullback(batch.example, part.statistics), statistics=None)
 
     def edges_of(self, i):
-        """Return the layout of edges that all models of batch i share, or None."""
+        """Return the layout of edges that all models of batch i share, as made by ``prepare_edges``."""
         if i not in self._edges:
             self._edges[i] = self.potentials.prepare_edges(self.batches[i].example)
         return self._edges[i]

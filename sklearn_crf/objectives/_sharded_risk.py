@@ -26,9 +26,8 @@ class ShardedRisk:
     passes and changes, so that results do not change.
     """
 
-    # make_risk: callable(Shard) -> EmpiricalRisk; called on the worker that holds the shard, and called again if the
-    # risk
-    # was dropped
+    # make_risk: callable(Shard) -> EmpiricalRisk; called on the worker that holds the shard
+    # If the worker has dropped the risk, ``make_risk`` is called again.
     # objective: objective of the risks of all shards; if it holds data of examples, each shard makes its own objective
     # seed: seed from which the seeds of the risks of shards are made
 
@@ -44,8 +43,8 @@ class ShardedRisk:
         self.make_risk = make_risk
         self.potentials = potentials
         self.seed = seed
-        # A worker stores one risk at a time. The training problems of one fit use the same examples, but different
-        # risks.
+        # A worker stores one risk at a time.
+        # The training problems of one fit use the same examples, but different risks.
         self._kept = KeptObjects(shards, partial(_RiskOfShard, make_risk), slot="risk")
         self._starts_cold = False
         self._state_of_objective: bytes | None = None
@@ -111,8 +110,9 @@ class ShardedRisk:
     def summed(self, function: Callable, *arguments: Any, changes: bool = False) -> Any:
         """Apply a function to the risk of each shard after the last pass, and return the sum of the results."""
         # function: callable(EmpiricalRisk, *arguments), of a module that workers can import
-        # changes: whether the function changes ``grown`` of the objectives. A worker that takes over a shard calls the
-        # function again, so the result may only depend on the risk and the arguments.
+        # changes: whether the function changes ``grown`` of the objectives
+        # A worker that takes over a shard calls the function again.
+        # The result may therefore only depend on the risk and the arguments.
         function_of_risk = _RiskOfShard.change if changes else _RiskOfShard.ask
         return self._kept.total(function_of_risk, function, *arguments, changes=changes)
 
@@ -150,9 +150,8 @@ class _RiskOfShard:
 
     def evaluate(self, number, coef, starts_cold, objective):
         """Return the RiskValue at the given weights, and 1 if inference stores warm starts, else 0."""
-        # objective: new objective, for example with another tolerance; None if the objective is unchanged or shards
-        # have
-        # their own objectives
+        # objective: new objective, for example with another tolerance
+        # It is None if the objective is unchanged, or if shards have their own objectives.
         if starts_cold:
             self.risk.forget()
         if objective is not None:

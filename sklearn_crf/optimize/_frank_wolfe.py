@@ -14,7 +14,7 @@ from sklearn_crf.optimize import _iterates
 
 
 class BlockDual(_iterates.DualPoint):
-    r"""Dual variables of a sum of maxima of planes, as a convex combination of planes for each maximum.
+    r"""Dual variables of a sum of maxima of planes: for each maximum, a convex combination of its planes.
 
     .. math::
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr), \qquad
@@ -54,8 +54,8 @@ class BlockDual(_iterates.DualPoint):
         rows = slopes - self._slopes[terms]
         lift = offsets - self._offsets[terms]
         slack = lift + rows @ self.x
-        # Bounds on entries only make the dual flatter. A step that increases the dual without bounds increases it with
-        # bounds.
+        # Bounds on entries only make the dual flatter.
+        # A step that increases the dual without bounds increases it with bounds.
         share = _maximise_in_box(rows @ rows.T, slack)
         self._slopes[terms] += share[:, None] * rows
         self._offsets[terms] += share * lift

@@ -17,7 +17,7 @@ RandomSeed = int | np.random.RandomState | None
 
 
 def make_random_state(random_state):
-    """Return the given ``RandomState``, or a new ``RandomState`` from a seed or None."""
+    """Return the given ``RandomState``, or a new ``RandomState`` made from a seed or from None."""
     return random_state if isinstance(random_state, np.random.RandomState) else np.random.RandomState(random_state)
 
 
@@ -119,8 +119,8 @@ class BestPoint:
             return "STOP: the last cutting plane changed nothing" if self.upper <= self._value else UNPROVEN
         if not is_closed(self.least, dual, tol):
             return None
-        # More planes cannot close the part of the gap that is due to unproven maxima. Stop if the rest of the gap is
-        # small.
+        # More planes cannot close the part of the gap that is due to unproven maxima.
+        # Stop if the rest of the gap is small.
         in_reach = self.is_proven and is_closed(self.upper, self._value, tol)
         return None if in_reach and not is_closed(self.least, dual, _CLOSED * tol) else UNPROVEN
 

@@ -141,7 +141,7 @@ def values_of(reading: Reading, solver, n_jobs, X, degradations):
 
 
 def read_observed_planes(reading: Reading, X, degradations):
-    """Read images on the lattice of y; return their planes, and their observation terms or None."""
+    """Read images on the lattice of y; return their planes, and observation terms if degraded."""
     planes = reading.read_planes_to_predict(X)
     if degradations is None:
         return planes, None

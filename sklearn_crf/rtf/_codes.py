@@ -104,7 +104,7 @@ class ClassCodes(NamedTuple):
 
 
 def check_cost(cost, n_classes: int, classes, loss: str) -> np.ndarray | None:
-    """Return the validated cost matrix in the order of the sorted classes, or None."""
+    """Return the validated cost matrix in the order of the sorted classes, or None if ``cost`` is None."""
     if cost is None:
         return None
     if loss not in SCORES:

@@ -291,8 +291,8 @@ class FieldRisk:
                 gradient.add(self._stacked[k], loss.statistics)
             return value, gradient.total()
 
-        # Groups do not depend on n_jobs, so that sums are reproducible. A separate gradient for each image could take
-        # gigabytes.
+        # Groups do not depend on n_jobs, so that sums are reproducible.
+        # A separate gradient for each image could take gigabytes.
         n_groups = min(tuned.MOST_GROUPS, max(tuned.LEAST_GROUPS, tuned.NUMBERS_OF_GROUPS // self.potentials.n_coef))
         parts = map_tasks(group, split_into_ranges(len(self.stacks), n_groups), self.n_jobs)
         total = np.zeros(self.potentials.n_coef)
@@ -411,8 +411,8 @@ class GaussianLikelihood:
         scale = (1.0 if weight is None else weight if np.ndim(weight) == 0 else weight[0]) / n_nodes
         own = blocks[np.arange(n_nodes), :, np.arange(n_nodes)]
         square = y[:, :, None] * y[:, None, :] - mean[:, :, None] * mean[:, None, :] - own
-        # y y' - u u' is a product of ``linear`` and ``values``. The covariance is not, and therefore needs ``square``
-        # and ``cross``.
+        # y y' - u u' is a product of ``linear`` and ``values``.
+        # The covariance is not, and therefore needs ``square`` and ``cross``.
         statistics = GaussianStatistics(
             scale * (mean - y), (mean + y) / 2, 0.5 * scale * square, -scale * blocks[tails, :, heads]
         )

@@ -526,7 +526,7 @@ class FieldPlan(FitLimits):
 
     @property
     def former(self) -> Mapping[str, Any] | None:
-        """Fitted attributes of the field from which a warm start continues, or None."""
+        """Fitted attributes of the field from which a warm start continues, or None for a cold start."""
         return self.targets.former
 
     @property
@@ -572,8 +572,7 @@ def _complete_solver(asked: FieldSolver, split: Splits, n_pixels: int, in_parts:
     found.eigenvalue_bounds = tuple(asked.eigenvalue_bounds)
     if asked.shrinkage == "auto":
         seen = n_pixels if found.max_samples is None else min(n_pixels, found.max_samples)
-        # If all trees are grown before training, leaves have no trained parents whose models they could be pulled
-        # towards.
+        # If all trees are grown before training, leaves have no trained parents to be pulled towards.
         is_drawn = (in_parts or is_enough) and split.criterion != "residual"
         found.shrinkage = tuned.SHRINKAGE * seen if is_drawn else 0.0
     return found

@@ -117,7 +117,7 @@ class FieldImage:
 
     @property
     def known(self):
-        """Mask (N, D) of known values, which predictions keep, or None."""
+        """Mask (N, D) of known values, which predictions keep, or None if there are none."""
         own = self.observation
         return None if own is None or own.diagonal is None else own.diagonal > 0
 
@@ -255,8 +255,8 @@ class RegressionTreePotentials:
                 clip_eigenvalues_in_place(projected, precisions, size, *bounds)
                 clip_eigenvalues_in_place(projected, slopes, size, 0.0, bounds[1])
                 continue
-            # The matrices of all pairwise types have equal size. A single call for all of them is several times as fast
-            # as one call each.
+            # The matrices of all pairwise types have equal size.
+            # A single call for all of them is several times as fast as one call each.
             own = [part for part, m in zip(parts, self._sizes, strict=True) if m == size]
             _clip_together([part.precision for part in own], *bounds)
             _clip_together([part.slopes.reshape(-1, size, size) for part in own], 0.0, bounds[1])
@@ -429,7 +429,7 @@ def contiguous(statistics):
 
 
 def cross_of(statistics, image, types, number):
-    """Return the part of ``cross`` that belongs to one type, or an empty array."""
+    """Return the part of ``cross`` that belongs to one type, or an empty array if the type has none."""
     if statistics.cross is None or not types[number].paired:
         return np.zeros((0, 1, 1))
     start = sum(len(leaf) for leaf, kind in zip(image.leaves[:number], types, strict=False) if kind.paired)

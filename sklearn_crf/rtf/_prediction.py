@@ -203,7 +203,7 @@ class FittedField:
         return [mean for mean, _ in found], [other for _, other in found]
 
     def mean(self, plane, solver, n_threads, and_also=None, observation=None):
-        """Return the mean of the field of a plane, and the result of ``and_also(model)`` or None."""
+        """Return the mean of the field of a plane, and the result of ``and_also(model)``, if given."""
         # plane: (H, W, F) or (D, H, W, F); returns the mean (N, D), and the result of ``and_also`` (N, D)
         shape = plane.shape[:-1]
         # Images with observation terms are not cut into tiles, because blur couples distant pixels.

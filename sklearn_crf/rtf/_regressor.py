@@ -514,7 +514,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         )
 
     def _read_observed_planes(self, X, degradation):
-        """Return the planes of X, and the observation terms of degraded images or None."""
+        """Return the planes of X, and the observation terms if images are degraded."""
         X = Channels.of(X, self.n_features_in_).X if self._is_grey else X
         require_channels(X, self.n_features_in_, self.lattice_ndim_)
         degradations = Degradations.to_predict(self.degradation, degradation, X)

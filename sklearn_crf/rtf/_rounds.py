@@ -47,7 +47,7 @@ class ImagesHere(NamedTuple):
         return weights is None or any(bool(weight.any()) for weight in weights)
 
     def copies(self, is_table: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the index of the first image (or table row) equal to each one, its weight and its number of pixels."""
+        """Return, for each image or table row, the first equal index, the weight and the number of pixels."""
         # returns three arrays of shape (n,)
         keys, weight, n_pixels = self._compute_row_keys() if is_table else self.compute_image_keys()
         return first_of_equal(keys), weight, n_pixels
@@ -136,8 +136,8 @@ def split_off(images: Any, fraction: float, rng: Any, is_table: bool = False) ->
 
     Equal images are held out together, and their weights are added. A weight then has the same effect as copies.
     """
-    # images: images in memory or in shards; returns two choices, each with a method name of ImagesHere and its
-    # arguments
+    # images: images in memory or in shards;
+    # returns two choices, each with a method name of ImagesHere and its arguments
     first, weight, n_pixels = images.copies(is_table)
     counted = np.unique(first[weight > 0])
     n = len(counted)

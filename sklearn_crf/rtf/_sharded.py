@@ -169,14 +169,14 @@ class ShardedImages:
         return any(self.shards.map(_has_targets, self._request._replace(choices=choices)))
 
     def copies(self, is_table: bool) -> tuple:
-        """Return the index of the first image equal to each image, its weight and its number of pixels."""
+        """Return, for each image, the index of the first image equal to it, its weight and number of pixels."""
         if is_table:
             raise ValueError("early_stopping cannot hold out rows of tables in Shards: set early_stopping=False.")
         keys, *rest = map(np.concatenate, zip(*self.shards.map(_compute_image_keys, self._request), strict=True))
         return first_of_equal(keys), *rest
 
     def _select_images(self, choice):
-        """Return the shapes of chosen images, and for each shard the index of its first image, and its choice."""
+        """Return the shapes of chosen images and, for each shard, the index of its first image and its choice."""
         ends = np.cumsum([len(part) for part in self._shapes])
         if choice is None or choice[0] == "columns":
             shapes = self.shapes
@@ -337,8 +337,8 @@ class _FieldOfShard:
 
     def __init__(self, request, objective, whole, shard):
         self.data, self.objective, self.n_jobs = _load(shard, request), objective, request.choose_shard_threads(shard)
-        # The loss of a table in one shard is a mean over the rows of the shard. The total is a mean over the rows of
-        # all shards.
+        # The loss of a table in one shard is a mean over the rows of the shard.
+        # The total is a mean over the rows of all shards.
         n_rows = len(self.data.targets[0]) if request.is_table else 1
         self.whole = Whole(whole.n_images, whole.weight / n_rows, shard.number)
         self.field, self.risk = None, None  # type: Any, Any

@@ -70,7 +70,7 @@ class FactorTemplate(NamedTuple):
 
     @lru_cache(maxsize=1024)  # noqa: B019
     def locate_plane_rows(self, shape):
-        """Return, for each row of a plane, the row of factors with first (second) pixels in that row, or -1."""
+        """Return, for each row of a plane, the row of factors with first (second) pixels in it, or -1 for none."""
         # returns (2, n_rows) int32
         rows = self.rows(shape)
         found = np.full((2, prod(shape[:-1])), -1, dtype=np.int32)
@@ -140,12 +140,10 @@ class RegressionTree(NamedTuple):
     of such a value or difference.
     """
 
-    children: (
-        np.ndarray
-    )  # (n_nodes, 2) int32: child for responses up to the threshold, child for larger responses; -1 at leaves
-    # (n_nodes, 7) int32: channel, its row and column offset, subtracted channel (or -1) and its offsets, whether to use
-    # the
-    # magnitude. For volumes, two more columns hold the slice offsets of both channels.
+    # (n_nodes, 2) int32: child for responses up to the threshold, child for larger responses; -1 at leaves
+    children: np.ndarray
+    # (n_nodes, 7) int32: channel with row and column offset; subtracted channel (or -1) with offsets; use of magnitude
+    # For volumes, two more columns hold the slice offsets of both channels.
     test: np.ndarray
     threshold: np.ndarray  # (n_nodes,) float64: threshold of the test at each inner node
     leaf: np.ndarray  # (n_nodes,) int32: number of each leaf, -1 at inner nodes

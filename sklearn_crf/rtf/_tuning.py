@@ -187,8 +187,8 @@ MOST_DOUBLINGS = 24
 
 # Images are multiplied by a power of two so that typical values lie between 16 and 256, as for bytes.
 # Trees compare images with filter responses in other units, and should behave alike for images of any range.
-# If float32 cannot represent values in a unit, the unit is changed by a power of ten, because units usually differ by
-# such a power. Numbers are then nearly equal in all units.
+# If float32 cannot represent values in a unit, the unit is changed by a power of ten.
+# Units usually differ by such a power. Numbers are then nearly equal in all units.
 LEAST_DOUBLINGS, DOUBLINGS, TOP = 5, 4, 256.0
 
 # Largest magnitude of values, relative to typical values or in their unit, whose squares can be summed in float32.

@@ -453,7 +453,7 @@ def test_what_needs_one_lattice_says_so():
     X, y = chains(5)
     with pytest.raises(ValueError, match="init='observed' needs examples with one lattice"):
         contrastive_crf(init="observed").fit(X, y)
-    with pytest.raises(ValueError, match=r"blocks='rows' needs lattices of two axes or more, X\[0\]"):
+    with pytest.raises(ValueError, match=r"blocks='rows' needs lattices of two axes or more, but X\[0\]"):
         contrastive_crf(init="gpl", blocks="rows").fit(X, y)
 
 

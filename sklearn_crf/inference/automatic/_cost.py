@@ -201,8 +201,7 @@ def _compute_log_sizes(ptr: np.ndarray, scope: np.ndarray, n_states: np.ndarray)
 def _group_by_memory(sizes: _Sizes, budget: Budget) -> np.ndarray:
     """Group components by the memory that they need, see :func:`group_components`."""
     cells, component = budget.cells(sizes.n_entries), sizes.component
-    # A multiplication in a product of tables counts as a fraction of a cell, so cliques may have more cells than the
-    # budget.
+    # Multiplications in products of tables count as fractions of cells, so cliques may be larger than the budget.
     most_cells = exact_tuning.PRODUCTS_OF_A_CELL * cells
     ptr, scope, is_small = _drop_large_factors(sizes, most_cells)
     graph = Structure.of(ptr, scope, sizes.n_states)

@@ -46,8 +46,8 @@ def estimate_error(model: PairwiseModel | FactorGraph, found: Marginals, inferen
 
 
 def _find_neighbourhood(model: PairwiseModel | FactorGraph, nodes: np.ndarray) -> np.ndarray | None:
-    """Return a mask (N,) bool of nodes near the given nodes, within the limits of an estimate, or None."""
-    # nodes: indices; returns None if even two steps from the given nodes exceed the limits
+    """Return a mask (N,) bool of nodes near the given nodes, or None if even two steps exceed the limits."""
+    # nodes: indices of the given nodes
     if isinstance(model, FactorGraph):
         scope, owner = model.scope, np.repeat(np.arange(model.n_factors), model.arity)
         n_factors, sizes, of_node = model.n_factors, np.diff(model.table_ptr)[model.table_id], 0

@@ -106,7 +106,7 @@ class AutoMap(Automatic):
         return parts[0] if len(parts) == 1 else self._join(model, parts, places)
 
     def _exact(self, model):
-        """Return an exact algorithm other than cuts and elimination, or None."""
+        """Return an exact algorithm other than cuts and elimination, or None if there is none."""
         if isinstance(model, FactorGraph):
             if is_forest_of_factors(model):
                 return LoopyBP()

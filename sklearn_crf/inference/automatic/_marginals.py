@@ -126,8 +126,8 @@ class AutoMarginals(Automatic):
             damping = max(self.damping, _tuning.DAMPING)
             error = estimate_error(model, found, LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=damping))
             found = found._replace(error=error)
-            # The estimate assumes a fixed point. For averages of messages that did not converge, it is therefore too
-            # low.
+            # The estimate assumes a fixed point.
+            # For averages of messages that did not converge, it is therefore too low.
             if error is not None and (error > _tuning.MOST_ERROR or not found.converged):
                 sampled = compute_tempered_marginals(model, Budget.of(self.budget).most_cells, n_threads)
                 if sampled is not None and sampled.error is not None and sampled.error < error:

@@ -12,10 +12,9 @@ LEAST_CELLS = 2.0**21
 # More memory makes more results exact, but may not be available.
 LEAST_BYTES, MOST_BYTES, BYTES_OF_A_CELL = 1e9, 8e9, 20
 
-# Number of steps for the search of an elimination order:
-# a minimum, which takes about 50 ms, and a number per edge, which takes as long as about a hundred message sweeps over
-# two states. Graphs of eight rows need 100 steps per edge. With fewer steps, narrow graphs would be treated as too
-# wide.
+# Number of steps for the search of an elimination order: a minimum, about 50 ms, and a number per edge.
+# A search with this number per edge takes about as long as a hundred message sweeps over two states.
+# Graphs of eight rows need 100 steps per edge. With fewer steps, narrow graphs would be treated as too wide.
 LEAST_STEPS, STEPS_OF_AN_EDGE = 2e6, 200
 
 # Number of message sweeps in a single call. Elimination may take as much work as these sweeps.
@@ -27,12 +26,12 @@ SWEEPS_OF_A_CALL = 100
 N_PROBED_NODES, NEIGHBORHOOD_SIZES, MOST_PROBED_CELLS = 16, (60, 30, 15), 2.0**16
 
 # Maximum number of factors, and of joint states, in the part of a large model on which the estimate computes messages.
-# Messages on this part take about a second. With larger values, estimates of large models are more reliable, but
-# slower.
+# Messages on this part take about a second.
+# With larger values, estimates of large models are more reliable, but slower.
 MOST_FACTORS, MOST_JOINT_STATES = 6000, 2**20
 
-# Damping if plain messages do not converge; number and length of averaged runs if damped messages do not converge
-# either.
+# Damping if plain messages do not converge;
+# number and length of averaged runs if damped messages do not converge either.
 # Tuned on random grids with mixed couplings. More damping and more runs take longer.
 DAMPING, N_AVERAGED_PARTS, SWEEPS_OF_A_PART = 0.5, 20, 5
 
@@ -43,8 +42,8 @@ MOST_ERROR = 0.05
 # In larger models, a single fixed point dominates and the search takes long, so only one further start is tried.
 MOST_NODES_WITH_PHASES, MOST_ENTRIES_WITH_PHASES = 2000, 2**22
 
-# Numbers of favoured labelings: constant labelings; results of searches (and number of sweeps of a search); local
-# optima.
+# Numbers of favoured labelings: constant labelings; results of searches (and number of sweeps of a search);
+# local optima.
 # More labelings find more fixed points, but take longer.
 N_FAVOURED_STATES, N_SEARCHES, SWEEPS_OF_A_SEARCH, N_CLIMBS = 5, 2, 100, 4
 
@@ -56,8 +55,8 @@ N_ALIKE_LABELINGS = 3
 # With smaller values, messages do not leave the nearest fixed point.
 FAVOURING_SWEEPS, FAVOUR = 20, 1.0
 
-# Maximum difference of probabilities for which fixed points count as equal. With a smaller value, a fixed point could
-# count twice.
+# Maximum difference of probabilities for which fixed points count as equal.
+# With a smaller value, a fixed point could count twice.
 ALIKE = 0.01
 
 # Minimum number of iterations for an algorithm of the portfolio to be useful.

@@ -114,8 +114,8 @@ def _bound_of_two_states(tables, tail, head):
 
 def _bound_of_more_states(tables, tail, head):
     n_edges, n_columns = tail.shape
-    # The last constraint of each edge is redundant. With rounding errors, including it could make the program
-    # infeasible.
+    # The last constraint of each edge is redundant.
+    # With rounding errors, including it could make the program infeasible.
     cell = np.arange(n_edges * n_columns**2)
     edge, a, b = np.unravel_index(cell, tables.shape)
     kept = b < n_columns - 1

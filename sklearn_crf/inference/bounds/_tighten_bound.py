@@ -100,8 +100,7 @@ class Tightening:
             found = self.solver(
                 scores.value_grad,
                 x,
-                # Project again, because rounding errors accumulate in combinations of projected gradients with large
-                # coefficients.
+                # Project again: combinations of projected gradients with large coefficients accumulate rounding.
                 project=scores.project,
                 max_iter=self.max_iter - n_iter,
                 tol=tol,

@@ -83,8 +83,7 @@ def _build_trees_by_rule(graph, rule, random_state):
 
     def make():
         if isinstance(rule, str) and graph.n_components > 1:
-            # Training packs small examples together, so the trees of a component must not depend on the rest of the
-            # graph.
+            # Training packs small examples together, so a component's trees must not depend on the rest of the graph.
             found = combine_component_trees(graph, choose_component_trees(graph, rule, random_state)).merged()
         else:
             found = covering_trees(graph, rule, random_state=random_state).merged()

@@ -17,10 +17,10 @@ SUFFICIENT_DECREASE, MOST_HALVINGS = 0.1, 6
 # Number of nodes per group of trees. Larger groups need fewer calls for small trees; smaller groups suit more threads.
 NODES_AT_ONCE = 20_000
 
-# Minimum number of series-parallel subgraphs of a graph with cycles. With two instead of four, the gap between the
-# bound
-# and the log-partition of random models on grids of 3 x 4 and 6 x 6 is 1.6 and 1.2 times as large, respectively.
-# With eight, the gap is 6 to 10 % smaller.
+# Minimum number of series-parallel subgraphs of a graph with cycles.
+# The gap between the bound and the log-partition was measured for random models on grids of 3 x 4 and 6 x 6 nodes.
+# With two subgraphs, the gap is 1.6 and 1.2 times as large as with four, respectively.
+# With eight subgraphs, the gap is 6 to 10 % smaller than with four.
 FEWEST_SUBGRAPHS = 4
 
 # Weight of an edge that other series-parallel subgraphs contain, relative to edges that none of them contains.

@@ -31,8 +31,7 @@ from sklearn_crf.models._row_models import find_ordered_offsets
 _NO_PARENT = 254
 
 
-# Fractions of nodes with excess, from which the kernels send flow along lines or spread excess before searching for
-# paths
+# Fractions of nodes with excess from which kernels send flow along lines, or spread excess, before searching paths
 HEAD_START = _tuning.LEAST_FOR_LINES, _tuning.LEAST_TO_SPREAD, _tuning.MOST_IN_BOXES
 
 
@@ -240,8 +239,8 @@ class SlotFlow:
 # Treatment of edges that are not submodular, numbered as in kernels/cuts/fusion_moves.pyx.
 STOP, TRUNCATE, CROSS = 0, 1, 2
 
-# Largest capacity, which represents infinity. Four times this capacity fits into the type: before it is clipped, an
-# excess may grow by arriving flow and by a message.
+# Largest capacity, which represents infinity. Four times this capacity fits into the type.
+# The reason is that an excess may grow by arriving flow and by a message before it is clipped.
 _MOST = {np.dtype(np.int32): 2**29 - 1, np.dtype(np.int64): 2**60}
 # Maximum exponent of the scale for which products with denormal scores remain finite.
 _LARGEST_EXPONENT = 900

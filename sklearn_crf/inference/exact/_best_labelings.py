@@ -103,9 +103,9 @@ def _collect(model, m):
     incidence = graph.incidence
     lists = np.full((graph.n_nodes, model.n_columns, m), -np.inf)
     lists[:, :, 0] = model.unary
-    # For each merge of a child into its parent, store the child and two arrays of positions, (K, m): positions in the
-    # list
-    # of the parent before the merge, and positions in the flat list (K * m) of the child.
+    # For each merge of a child into its parent, store the child and two arrays of positions, (K, m).
+    # The first array has positions in the list of the parent before the merge.
+    # The second array has positions in the flat list (K * m) of the child.
     steps: list[list] = [[] for _ in range(graph.n_nodes)]
     roots = []
     for s in order[::-1]:

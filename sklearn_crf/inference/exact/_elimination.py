@@ -146,7 +146,7 @@ def plan_order(problem, order, limits):
 
 
 def iterate_component_orders(structure, nodes, most_cells=None, most_steps=None):
-    """Yield the nodes of each connected component, and its best order, or None if the order exceeds the limits."""
+    """Yield, for each connected component, its nodes and its best order, or None for an order above the limits."""
     # nodes: the nodes to include, ascending
     # most_cells, most_steps: (N,), limits for the component of each node
     # Nodes are renumbered in each component, so that its order does not depend on other components.

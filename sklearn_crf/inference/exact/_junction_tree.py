@@ -109,7 +109,7 @@ class Buckets:
         return self.terms()
 
     def terms(self) -> np.ndarray:
-        """Return each component's root message plus its fixed nodes' scores, at its first node, (N,)."""
+        """Return, at each component's first node, its root message plus its fixed nodes' scores, (N,)."""
         # returns: (N,) float64
         plan, problem = self.plan, self.problem
         terms = np.zeros(problem.model.n_nodes)
@@ -160,8 +160,8 @@ class Buckets:
             else:
                 weights = rows * columns
             cumulated = np.cumsum(weights, axis=0)
-            # Because of rounding errors, the last sum may be below one. The draw must still be a state with positive
-            # probability.
+            # Because of rounding errors, the last sum may be below one.
+            # The draw must still be a state with positive probability.
             place[plan.nodes[k]] = (rng.uniform(size=n_samples) * cumulated[-1] >= cumulated).sum(axis=0)
         labels = np.empty((n_samples, len(place)), dtype=np.int32)
         for node, states in enumerate(self.problem.states):

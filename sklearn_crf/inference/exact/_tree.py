@@ -139,8 +139,7 @@ def _find_closing_edge(graph):
 
 def _collect(graph, field):
     """Return the messages from the leaves to the roots; all other messages are uninitialised."""
-    # Allocate one block larger than all other arrays of a call, so that the C library reuses its memory in the next
-    # call.
+    # Allocate a block larger than all other arrays of a call, so that the C library reuses it in the next call.
     # Otherwise, in training with many calls on a few thousand nodes, page faults take as long as everything else.
     n_slots = len(field.neighbor)
     messages = np.empty((n_slots + len(field.unary), field.width), dtype=field.unary.dtype)[:n_slots]

@@ -20,8 +20,9 @@ PRODUCTS_OF_A_CELL = 20
 # More plans take more memory; with fewer plans, plans are recomputed more often.
 MOST_PLANS = 64
 
-# Number of binary digits of the largest cost of a linear program: for the first call of HiGHS, and for a second call if
-# the first fails. Fewer digits are safer for the solver but less precise.
+# Number of binary digits of the largest cost of a linear program, for the first call of HiGHS.
+# Number of digits for a second call if the first call fails.
+# Fewer digits are safer for the solver but less precise.
 COST_BITS = (40, 10)
 
 # Maximum number of random numbers drawn at once for samples (8 MB).

@@ -124,8 +124,7 @@ class _Ladders:
             scores = record.scores[sweep] = self._score_labels()
             kept = np.exp(np.minimum(step * (scores[:, :-1] - scores[:, 1:]), 0))
             record.rejected += 1 - kept.mean(axis=0)
-            # Exchange even and odd pairs alternately, so that labels move in one direction until an exchange is
-            # rejected.
+            # Exchange even and odd pairs alternately, so that labels move in one direction until a rejection.
             is_due = (np.arange(len(step)) + sweep) % 2 == 0
             ladder, lower = np.nonzero(is_due & (self.rng.uniform(size=kept.shape) < kept))
             moved = self.labels[ladder, lower]

@@ -241,7 +241,7 @@ def build_sum_field(algorithm: MessagePassing, model: PairwiseModel) -> Field:
 
 
 def _decode(graph, field, messages):
-    """Label nodes along a spanning forest to break ties consistently; return labels, and a stateless node or -1."""
+    """Label nodes along a spanning forest to break ties consistently; return labels, and a node without state or -1."""
     order = graph.forest.order
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=np.int32)

@@ -77,8 +77,7 @@ def choose_counting_numbers(choice, layered, edge_probabilities):
         )
     node, factor = _check_numbers(layered, *choice)
     covered = node + _sum_at_nodes(layers, np.repeat(factor, layers.arity))
-    # Shearer's inequality: if sets cover every node at least once, the sum of their entropies is at least the joint
-    # entropy.
+    # Shearer's inequality: entropies of sets that cover every node at least once sum to at least the joint entropy.
     is_bound = np.all(node >= 0) and np.all(covered >= 1 - 1e-9)
     return node, factor, "upper" if is_bound else None
 

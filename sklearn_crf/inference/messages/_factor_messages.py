@@ -76,7 +76,7 @@ class Reader:
         read_factors(self.layers, self.numbers, messages, cross, beliefs, self.left, self.right, self.work)
 
     def labels(self, beliefs: np.ndarray) -> tuple:
-        """Label node by node; return labels, and the model's index of a node where no state remains, or -1."""
+        """Label node by node; return labels, and the model's index of a node without a state (-1 if none)."""
         layered = self.layered
         labels = np.zeros(len(layered.order), dtype=np.int32)
         failed = decode_factors(self.layers, layered.node_scores, beliefs, self.left, self.right, labels, self.work)
@@ -149,7 +149,7 @@ class MessageRun:
         return self.decode_labels()[0]
 
     def decode_labels(self) -> tuple:
-        """Return labels, and a node for which earlier labels leave no state, or -1."""
+        """Return labels, and a node for which earlier labels leave no state, or -1 if there is none."""
         self.reader.read(self.messages, self.cross, self.beliefs)
         return self.reader.labels(self.beliefs)
 

@@ -175,8 +175,7 @@ def residual(graph, field, messages, damping, tol, run):
         change = send_by_residual(field, messages, priority, heap, position, tol, damping, graph.n_nodes, work)
         if not 0 <= change <= tol:
             return change
-        # If scores are far apart, an input that changed by less than the tolerance may change the output by more than
-        # that.
+        # If scores are far apart, a change of the input below the tolerance may change the output by more.
         change = renew(np.array([[0, len(order)]]))[0]
         if change > tol:
             priority.fill(np.inf)

@@ -21,8 +21,8 @@ from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, score
 
-# Tolerance. A path that is shorter than 1 by more than this violates an inequality; values this close to 0 or 1 are
-# integers.
+# Tolerance.
+# A path that is shorter than 1 by more than this violates an inequality; values this close to 0 or 1 are integers.
 _TOLERANCE = 1e-7
 
 # The largest cost is scaled to this value, because the solver's tolerances are absolute.

@@ -4,16 +4,16 @@
 they do so.
 """
 
-# Changes of the penalty: first interval; growth of intervals; factor of a change; ratio of residuals that causes a
-# change.
+# Changes of the penalty: first interval; growth of intervals; factor of a change.
+# Ratio of residuals that causes a change.
 # Intervals grow because convergence requires that changes end.
 FIRST_REVIEW, LONGER, PENALTY_FACTOR, IMBALANCE = 5, 1.5, 2.0, 5.0
 
 # Minimum number of factors per thread. For fewer factors, calls cost more than threads save.
 SMALLEST_RANGE = 64
 
-# Limits of branch and bound: joint states of one table; joint states of all tables; free nodes; sweeps before the
-# search.
+# Limits of branch and bound: joint states of one table; joint states of all tables; free nodes.
+# Number of sweeps before the search.
 # On larger models, the search would use up the budget without a proof.
 MOST_CELLS_OF_BRANCHES, MOST_ENTRIES_OF_BRANCHES, MOST_NODES, N_SWEEPS = 2.0**14, 2.0**24, 5000, 100
 

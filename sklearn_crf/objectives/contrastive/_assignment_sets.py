@@ -114,7 +114,7 @@ class _Rows:
 
 
 class AssignmentSets:
-    r"""Sets of assignments for the examples of one batch, each of which contains the true labels of its example.
+    r"""Sets of assignments for the examples of one batch; each set contains the true labels of its example.
 
     An assignment is stored by its differences from the truth: the states that it changes, and the changes in how often
     it uses entries of the tables. The smallest possible integer types are used. Scores and their adjoint only read

@@ -35,8 +35,8 @@ def takes_enumeration(size, n_columns):
 
 def enumerate_marginals(model, start, size):
     """Return the statistics and log-partitions of unconnected blocks of nodes, computed by enumeration."""
-    # start: (n_blocks,), first node of each block; size: (n_blocks,), number of nodes of each block, which are
-    # consecutive
+    # start: (n_blocks,), first node of each block;
+    # size: (n_blocks,), number of nodes of each block, which are consecutive
     unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
     terms = np.zeros(len(unary))
     for n_nodes, first, edges in _group_equal_blocks(model.graph, start, size):
@@ -94,7 +94,7 @@ def _spread(values, positions, n_nodes):
 
 
 class BlockLikelihood(Objective):
-    r"""Negative log-probability of the labels of each block of nodes given the labels of all other nodes.
+    r"""Negative log-probability of the labels of each block, given the labels of all nodes outside the block.
 
     .. math:: \ell(\theta) = -\sum_B \log p(y_B \mid y_{\setminus B}; \theta)
 

@@ -38,8 +38,8 @@ class DualBlock:
 
     # risk: risk of a RelaxedLikelihood, which may be wrapped in a SoftmaxMargin; i: index of the batch
     # weight: C times the weight of the batch
-    # start: (n_coef,), point x with whose marginals the first step begins. At unlabelled nodes, the marginals given the
-    # labelled nodes, computed at this point, replace labels.
+    # start: (n_coef,), point x whose marginals are the start of the first step
+    # At unlabelled nodes, labels are replaced by marginals given the labelled nodes, computed at this point.
     # scale: (n_coef,) or float; the penalty is on x, with weights w = scale * x
 
     def __init__(self, risk, i, weight, start, scale=1.0):
@@ -128,8 +128,7 @@ class DualBlock:
         nodes /= nodes.sum(axis=1, keepdims=True)
         pairs = fit_pairs(found.tables[:, 0], *(nodes[ends] for ends in model.graph.edges.T))
         if pairs[np.isneginf(untied.tables[:, 0])].any():
-            # If the missing probability mass would only fit forbidden pairs, the labels are used, which are always
-            # feasible.
+            # If the missing mass would only fit forbidden pairs, use the labels, which are always feasible.
             return self.truth
         sums = np.zeros(model.tables.shape)
         np.add.at(sums, model.edge_type, weight[:, :, None, None] * pairs[:, None])

@@ -48,8 +48,8 @@ def make_tangent(value_grad: Callable[[np.ndarray], RiskValue], at: np.ndarray) 
 class RiskLessObserved(EmpiricalRisk):
     """Difference of a risk and the log-partition given the known labels, or the tangent of this log-partition."""
 
-    # observed: function that evaluates the log-partition given known labels, or its tangent; None if all nodes are
-    # labelled
+    # observed: function that evaluates the log-partition given known labels, or its tangent;
+    # None if all nodes are labelled
 
     def __init__(self, risk: EmpiricalRisk, observed: Callable[[np.ndarray], RiskValue] | None = None):
         super().__init__(risk.objective, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
@@ -93,7 +93,7 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
         return total_of([part for part, _ in found], gradient)
 
     def build_model(self, i: int, coef: np.ndarray) -> tuple:
-        """Return the model of batch i on which inference runs, and its tables by weight."""
+        """Return the model of batch i on which inference runs, and the result of ``group_tables_by_weight``."""
         batch = self.batches[i]
         model, by_weight = self.build_model_by_weight(i, coef)
         return self.objective.augmented(model, batch.labels, batch.node_weight), by_weight
@@ -226,8 +226,9 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
 
     def grown(self, coef):
         """Add the steepest tree of each example, drop trees of zero weight, and return the new risk."""
-        # returns: risk; flat vector of the new risk, with the same weights and edge probabilities; largest gain of a
-        # new tree over the current distribution, which is zero if the edge probabilities are optimal for these weights
+        # returns: risk; flat vector of the new risk, with the same weights and edge probabilities; largest gain
+        # The gain of a new tree is relative to the current distribution.
+        # It is zero if the edge probabilities are optimal for these weights.
         found = map_tasks(lambda i, n_threads: self._grow(i, coef, n_threads), range(len(self.batches)), self.n_jobs)
         trees, weights, gaps = zip(*found, strict=True)
         risk = copy.copy(self)

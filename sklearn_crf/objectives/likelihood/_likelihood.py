@@ -83,8 +83,7 @@ class Likelihood(Objective):
     def loss_statistics(
         self, model: Any, labels: np.ndarray, *, state: Any = None, n_threads: int = 1, **unused: Any
     ) -> Loss:
-        # As in prediction, approximate inference has no warm start, because loopy belief propagation may have several
-        # fixed points.
+        # Approximate inference has no warm start: loopy belief propagation may have several fixed points.
         # With warm starts, it could follow a branch of fixed points that prediction never finds.
         # A line search that returns to a point could then find a different value at this point.
         # Exact inference gives the same result from any start; its state holds the order of computations on the graph.
@@ -108,9 +107,8 @@ class RelaxedLikelihood(Objective):
     """
 
     # inference: solves the relaxation, and accepts its own ``state`` as ``init``
-    # final_tol: final tolerance of the inference, which is tightened as the gradient of the risk decreases; with None,
-    # the
-    # tolerance of the inference does not change
+    # final_tol: final tolerance of the inference, which is tightened as the gradient of the risk decreases
+    # With ``final_tol=None``, the tolerance of the inference does not change.
 
     needs = frozenset({"marginals"})
     missing = "marginalised"
@@ -312,13 +310,12 @@ class TruncatedLoss(Objective):
 
     # inference: FixedSweeps; loss: "clique", "univariate", "quadratic" or "smooth_hamming"
     # In a factor graph, "clique" is the negative log-probability of the labels of each factor of two or more nodes.
-    # If a node of a factor is unlabelled, its labelled nodes count separately. ``state`` keeps the structure of the
-    # graph.
+    # If a node of a factor is unlabelled, its labelled nodes count separately.
+    # ``state`` keeps the structure of the graph.
 
     needs = frozenset({"marginals"})
     missing = "left out"
-    # Without scaling, training with correlated edge features needs three times as many passes, each of which
-    # computes all sweeps.
+    # Without scaling, correlated edge features need three times as many passes, each with all sweeps.
     gains_from_scaling = True
 
     inference: FixedSweeps

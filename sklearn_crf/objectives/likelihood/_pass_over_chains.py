@@ -35,8 +35,7 @@ _COLUMNS_OF_A_PAIR = 3
 # With more panels than threads, other threads process the panels of a delayed thread.
 _PANELS_OF_A_THREAD, _RANGES_OF_A_THREAD = 4, 2
 
-# Fields of the kernel's ChainPanel: first and last block, number of sparse columns, and four addresses of feature
-# arrays
+# Fields of the kernel's ChainPanel: first and last block, number of sparse columns, four addresses of features
 _FIELDS_OF_A_PANEL = 7
 
 
@@ -70,11 +69,9 @@ class PassOverChains:
         first_nodes = [ptr[own] for ptr, own in zip(pointers, cuts, strict=True)]
         kind = _Columns if isinstance(potentials, SparsePotentials) else _Rows
         self._features = kind(potentials, [batch.example for batch in batches], first_nodes)
-        # Ends of the six parts in the array of sums of a block, in this order: loss and errors; derivatives with
-        # respect
-        # to intercepts; derivatives with respect to tables; counts of label pairs; derivatives with respect to
-        # durations;
-        # feature derivatives
+        # Ends of the six parts in the array of sums of a block. The parts are, in this order: loss and errors;
+        # derivatives of intercepts; derivatives of tables; counts of label pairs; derivatives of durations;
+        # derivatives of feature weights
         n_classes, width = potentials.n_classes, padded(potentials.n_classes)
         of_runs = (1 + n_durations) * width
         sizes = 2, potentials.n_columns, n_classes * width, n_classes**2, of_runs, self._features.n_sums

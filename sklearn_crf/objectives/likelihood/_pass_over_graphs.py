@@ -87,8 +87,8 @@ class _Start(NamedTuple):
     @classmethod
     def of(cls, risk: EmpiricalRisk, i: int) -> "_Start":
         """Return the start that a risk stores for a batch."""
-        # A risk stores two states for each batch. The second state, given the known labels, is not used if all labels
-        # are known.
+        # A risk stores two states for each batch.
+        # The second state, given the known labels, is not used if all labels are known.
         free = (risk.carried[i] or (None, None))[0]
         return cls(free) if isinstance(free, Messages) else cls(*(free or ()))
 

@@ -15,8 +15,8 @@ def loss_augmented(model, labels, cost, node_weight=None):
 
     Nodes labelled -1 have no costs. In a factor graph, factors with costs come after all other factors.
     """
-    # labels: (N,) int32; cost: (K, K), cost[a, b] of state a if b is the true state; node_weight: (N,), factor by which
-    # the cost of each node is multiplied
+    # labels: (N,) int32; cost: (K, K), cost[a, b] of state a if b is the true state
+    # node_weight: (N,), factor by which the cost of each node is multiplied
     labels = check_labels(model, labels, may_miss=True)
     # In a factor graph, ``cost`` may have more rows than any node has states.
     least, shape = model.n_columns, np.shape(cost)

@@ -49,9 +49,9 @@ class ForestPlanes(PlaneOracle):
     """
 
     # risk: risk of a StructuredHinge for which ``applies`` is true; n_blocks: minimum number of blocks of examples
-    # scale: (n_coef,); solvers use weights divided by the scale. The scale must be equal for all columns of a node
-    # feature, and for all table entries of an edge feature. The scale of intercepts is the value of the constant
-    # feature, whose weights are the intercepts.
+    # scale: (n_coef,); solvers use weights divided by the scale.
+    # The scale must be equal for all columns of a node feature, and for all table entries of an edge feature.
+    # The scale of intercepts is the value of the constant feature, whose weights are the intercepts.
 
     path = name = "planes of forests"
     objectives = StructuredHinge, RelaxedHinge
@@ -150,7 +150,7 @@ _ENUMERABLE = 4096
 
 
 def _are_quick(objective, potentials, batches):
-    """Return whether the kernel can replace the hinge's inference, because both find the worst labelings exactly."""
+    """Return whether the kernel and the inference of the hinge both find the worst labelings exactly."""
     if objective.exact_on not in ("any", "forest"):
         return False
     if any(isinstance(b.example.node_features, OperatorFeatures) or np.min(b.labels, initial=0) < 0 for b in batches):
