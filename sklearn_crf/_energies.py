@@ -45,7 +45,7 @@ def solve(
         Edges in any form that :class:`~sklearn_crf.Graph` accepts. None connects the neighbours on the lattice.
     edge_weight : array-like, or sequence of array-like, optional
         Factor by which each edge's pairwise term is multiplied, such as a contrast. With ``edges``, an array of shape
-        (E,). On a lattice, one array for each offset of :func:`~sklearn_crf.graphs.lattice_offsets`. For an image
+        (E,). On a lattice, one array for each offset: along the last axis first, diagonals last. For an image
         ``(H, W)`` with ``connectivity=1`` these are an array (H, W - 1) for neighbours in a row, then an array
         (H - 1, W) for neighbours in a column. A single array of shape (E,) holds their entries one after the other.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1

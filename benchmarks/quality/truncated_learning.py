@@ -2,14 +2,20 @@
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/truncated_learning.py --record truncated.json    # an hour
     SKLEARN_CRF_DATA=folder python benchmarks/quality/truncated_learning.py --seeds 1 --methods default clique
+    SKLEARN_CRF_DATA=folder python benchmarks/quality/truncated_learning.py --comparison --record comparison.json
 
 The tasks and their features are defined in ``defaults.py``; every draw has its own training and test images. All
-methods except the margin predict by marginals. For each method, the fraction of correct nodes, the log-loss, the
-processor time and the iterations of a fit are printed. The differences to ``TRWCRF()`` are paired by test image; their
-mean and their standard errors over all images and over draws are printed. An interrupted run continues from its record.
+methods except the margin predict by marginals. ``--by-sweeps`` labels the test images by ten sweeps of tree-reweighted
+belief propagation instead, with the weights of any method. For each method, the fraction of correct nodes, the
+log-loss, the processor time, the memory and the iterations of a fit are printed. The differences to the first method
+are paired by test image; their mean, their standard errors over all images and over draws, and the p-value of a paired
+t-test over images are printed. ``--comparison`` runs six tasks and six methods with ``--by-sweeps``. An interrupted run
+continues from its record.
 """
 
 import argparse
+import multiprocessing
+import resource
 import time
 import warnings
 from functools import partial
@@ -17,10 +23,12 @@ from pathlib import Path
 
 import _path  # noqa: F401  finds the support package
 import numpy as np
+from scipy.stats import ttest_1samp
 from support.default_tasks import TASKS, drawn
 from support.record import recorded
 
 from sklearn_crf import TRWCRF, M3NClassifier
+from sklearn_crf.inference.messages._fixed_sweeps import FixedSweeps
 from sklearn_crf.learning import TruncatedInference
 
 METHODS = {
@@ -28,30 +36,52 @@ METHODS = {
     "likelihood, TRW": partial(TRWCRF, learning="relaxation", inference="trw"),
     "clique": partial(TRWCRF, learning="truncated"),
     "univariate": partial(TRWCRF, learning=TruncatedInference(loss="univariate")),
-    "smooth Hamming": partial(TRWCRF, learning=TruncatedInference(loss="smooth_hamming")),
+    "smooth Hamming": partial(TRWCRF, learning=TruncatedInference(loss="expected_cost")),
     "clique, loopy": partial(TRWCRF, learning=TruncatedInference(inference="loopy")),
     "clique, mean field": partial(TRWCRF, learning=TruncatedInference(inference="mean_field")),
     "clique, 5 sweeps": partial(TRWCRF, learning=TruncatedInference(n_sweeps=5)),
     "margin": M3NClassifier,
     "pseudolikelihood": partial(TRWCRF, learning="pseudolikelihood"),
+    "PMA": partial(TRWCRF, learning="pma", inference="trw"),
+}
+
+# The first of the methods is compared with the others.
+COMPARISON = {
+    "tasks": [
+        "squares",
+        "shapes, bimodal noise",
+        "regions, 5 classes",
+        "strokes on a photograph",
+        "streets, 10 of 30 x 40",
+        "horses, 20 of 64 x 80",
+    ],
+    "methods": ["likelihood, TRW", "clique", "univariate", "margin", "PMA", "pseudolikelihood"],
 }
 
 
-def measured(name, method, seed):
+def measured(name, method, seed, by_sweeps):
     """Return the scores of each test image and the cost of the fit on one draw of a task."""
     _, task = drawn(name, seed)
     estimator = METHODS[method]()
     if task.missing_label is not None:
         estimator.set_params(missing_label=task.missing_label)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         start = time.process_time()
         estimator.fit(task.X, task.y)
         seconds = time.process_time() - start
+    megabytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     right, log_loss = [], []
-    predicted = estimator.predict(task.X_test)
     has_probabilities = hasattr(estimator, "predict_proba")
-    found = estimator.predict_proba(task.X_test) if has_probabilities else predicted
+    if by_sweeps:
+        sweeps = FixedSweeps(edge_probabilities="chains")
+        found = [sweeps.marginals(model).unary for model in estimator.models(task.X_test)]
+        found = [shares.reshape(*truth.shape, -1) for shares, truth in zip(found, task.y_test, strict=True)]
+        predicted = [estimator.classes_[shares.argmax(axis=-1)] for shares in found]
+    else:
+        predicted = estimator.predict(task.X_test)
+        found = estimator.predict_proba(task.X_test) if has_probabilities else predicted
     for labels, truth, shares in zip(predicted, task.y_test, found, strict=True):
         known = np.isin(truth, estimator.classes_)
         right.append(float(np.mean(labels[known] == truth[known])))
@@ -63,9 +93,19 @@ def measured(name, method, seed):
         "right": right,
         "log_loss": log_loss,
         "seconds": seconds,
+        "megabytes": megabytes,
         "n_iter": int(estimator.n_iter_),
         "warnings": sorted({str(each.message) for each in caught}),
     }
+
+
+def measured_alone(*arguments):
+    """Return the result of ``measured`` in a process of its own, so that its peak of memory is its own."""
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        try:
+            return pool.apply(measured, arguments)
+        except ValueError as error:
+            return {"refused": str(error)}
 
 
 def standard_error(values):
@@ -75,25 +115,30 @@ def standard_error(values):
 
 def report(name, found):
     """Print the rows of a task."""
-    heads = f"{'right':>7s} {'gain, points':>21s} {'log-loss':>8s} {'gain':>15s} {'fit, s':>8s} {'iter.':>6s}"
+    base_runs = next(iter(found.values()))
+    heads = f"{'right':>7s} {'gain, points':>21s} {'p':>7s} {'log-loss':>8s} {'gain':>15s}"
+    heads += f" {'fit, s':>8s} {'MB':>5s} {'iter.':>6s}"
     print(f"\n{name}\n  {'':20s} {heads}")
     for method, runs in found.items():
+        if "refused" in runs[0]:
+            print(f"  {method:20s} refused: {runs[0]['refused']}"[:120])
+            continue
         row = f"  {method:20s} {100 * np.mean([np.mean(run['right']) for run in runs]):7.2f}"
         for key, factor in (("right", 100), ("log_loss", 1)):
             if not runs[0][key]:
                 row += f" {'':>25s}"
                 continue
-            gains = [
-                factor * np.subtract(run[key], base[key]) for run, base in zip(runs, found["default"], strict=True)
-            ]
-            over_images, over_draws = standard_error(np.concatenate(gains)), standard_error([g.mean() for g in gains])
+            gains = [factor * np.subtract(run[key], base[key]) for run, base in zip(runs, base_runs, strict=True)]
+            differences = np.concatenate(gains)
+            over_images, over_draws = standard_error(differences), standard_error([g.mean() for g in gains])
             if key == "log_loss":
-                row += (
-                    f" {np.mean([np.mean(run[key]) for run in runs]):8.3f} {np.mean(gains):+7.3f} ({over_images:.3f})"
-                )
+                mean = np.mean([np.mean(run[key]) for run in runs])
+                row += f" {mean:8.3f} {differences.mean():+7.3f} ({over_images:.3f})"
             else:
-                row += f" {np.mean(gains):+7.2f} ({over_images:.2f}; {over_draws:.2f})"
-        row += f" {np.mean([run['seconds'] for run in runs]):8.1f} {np.mean([run['n_iter'] for run in runs]):6.0f}"
+                p = ttest_1samp(differences, 0.0).pvalue if differences.any() else 1.0
+                row += f" {differences.mean():+7.2f} ({over_images:.2f}; {over_draws:.2f}) {p:7.4f}"
+        of_fit = (np.mean([run[key] for run in runs]) for key in ("seconds", "megabytes", "n_iter"))
+        row += " {:8.1f} {:5.0f} {:6.0f}".format(*of_fit)
         print(row, flush=True)
         for message in sorted({message for run in runs for message in run["warnings"]}):
             print(f"      warns: {message[:150]}")
@@ -104,14 +149,24 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tasks", nargs="+", default=["horses, 20 of 64 x 80"], choices=TASKS, metavar="TASK")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS, metavar="METHOD")
+    parser.add_argument("--comparison", action="store_true")
+    parser.add_argument("--by-sweeps", action="store_true")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--record", type=Path)
     options = parser.parse_args()
+    if options.comparison:
+        options.tasks, options.methods, options.by_sweeps = *COMPARISON.values(), True
+    elif "default" not in options.methods:
+        options.methods.insert(0, "default")
     for name in options.tasks:
         found = {}
-        for method in dict.fromkeys(["default", *options.methods]):
+        for method in options.methods:
             found[method] = [
-                recorded(options.record, f"{name}/{method}/{seed}", partial(measured, name, method, seed))
+                recorded(
+                    options.record,
+                    f"{name}/{method}/{seed}",
+                    partial(measured_alone, name, method, seed, options.by_sweeps),
+                )
                 for seed in range(options.seeds)
             ]
         report(name, found)

@@ -440,8 +440,8 @@ def check_named_classes(classes, least=2):
 
 
 def sort_cost_by_class(cost, classes):
-    """Reorder a cost matrix from the order of the user's classes to the sorted order."""
-    # cost: (n_classes, n_classes), str or None; classes: (n_classes,) or None
+    """Reorder costs from the order of the user's classes to the sorted order."""
+    # cost: array whose axes all have n_classes entries, str or None; classes: (n_classes,) or None
     if isinstance(cost, Mapping):
         raise InvalidParameterError(
             "cost must be a matrix, where cost[a][b] is the cost of predicting class a when b is true, got a dict: "
@@ -456,7 +456,7 @@ def sort_cost_by_class(cost, classes):
         table = np.asarray(cost)
     except ValueError:
         return cost
-    return table[np.ix_(place, place)] if table.shape == (len(place), len(place)) else cost
+    return table[np.ix_(*[place] * table.ndim)] if table.shape == (len(place),) * table.ndim else cost
 
 
 def compute_class_weights(class_weight, labels, weights=None):

@@ -37,11 +37,11 @@ from sklearn_crf.inference import (
     compute_conditional_scores,
 )
 from sklearn_crf.inference._results import LogLikelihood
-from sklearn_crf.inference.automatic._cost import Budget, choose_recursion
+from sklearn_crf.inference.automatic._cost import Budget
 from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.learning import find_learning_class, given
 from sklearn_crf.metrics import entities, find_continuations
-from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel, compute_score_terms, expand_edge_tables
+from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel, compute_score_terms
 
 _Method = TypeVar("_Method", bound=Callable)
 
@@ -406,12 +406,8 @@ class FieldClassifier(TrainableField):
 
         def run(batch, n_threads):
             require_no_factors(batch, "predict_edge_proba")
-            model = labeler.model(potentials, weights, batch)
-            chosen = choose_recursion(model) or asked
             with batch.named_in_errors():
-                if hasattr(chosen, "edge_marginals"):
-                    return chosen.edge_marginals(model, n_threads=n_threads)
-                return chosen.marginals(expand_edge_tables(model), n_threads=n_threads).tables[:, 0]
+                return labeler.edge_marginals(labeler.model(potentials, weights, batch), asked, n_threads)
 
         with limit_blas_threads():
             parts = map_coarse(run, batches, self.n_jobs)

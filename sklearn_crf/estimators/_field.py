@@ -20,7 +20,15 @@ from sklearn_crf.encoding import record_input
 from sklearn_crf.estimators._fitted_field import FieldParameters
 from sklearn_crf.estimators._training import build_fitted_attributes, partial_fit, split_held_out_examples, train
 from sklearn_crf.inference import Inference, choose_labeling_rule
-from sklearn_crf.learning import LEARNING_CONSTRAINTS, MARGIN_SOLVERS, SOLVERS, PlaneSolver, Solver, find_learning_class
+from sklearn_crf.learning import (
+    LEARNING_CONSTRAINTS,
+    MARGIN_SOLVERS,
+    SOLVERS,
+    ErrorCost,
+    PlaneSolver,
+    Solver,
+    find_learning_class,
+)
 from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables, check_fitted_weights
 
 
@@ -92,10 +100,12 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         lists further names (:ref:`choosing_inference`). ``inference`` can also be an
         :class:`~sklearn_crf.inference.Inference`, which is cloned, with nested parameters such as
         ``inference__max_iter``.
-    cost : array-like of shape (n_classes, n_classes), optional
+    cost : array-like of shape (n_classes, n_classes) or ErrorCost, optional
         ``cost[a, b]`` is the cost of predicting class a if b is true, in the order of ``classes`` if it is given, else
         of ``classes_``. Predictions minimise the expected cost under the marginals (Jancsary 2012, Eq. 42 to 47).
-        Margins use these costs in training. None means a cost of 1 for every error.
+        Margins and the expected cost of truncated learning use these costs in training. An
+        :class:`~sklearn_crf.learning.ErrorCost` also has costs of edges, and in training of factors. None means a cost
+        of 1 for every error.
     weights : {"auto", "all", "seen"}, default="all"
         Pairs of a feature and a label that have weights: all pairs, or only pairs seen in training. With "seen", pairs
         of labels that no edge joins in training have no weight either. "seen" needs sparse features. With "auto", only
@@ -269,7 +279,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "learning": LEARNING_CONSTRAINTS,
         "solver": [StrOptions({"auto", "bundle", *SOLVERS, *MARGIN_SOLVERS}), Solver, PlaneSolver],
         "inference": [str, Inference],
-        "cost": ["array-like", None],
+        "cost": ["array-like", ErrorCost, None],
         "weights": [StrOptions({"auto", "all", "seen"})],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "pairwise": [StrOptions({"auto", "directed", "associative", *PAIRWISE_FORMS}), PairwiseTables],

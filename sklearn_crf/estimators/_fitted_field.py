@@ -16,7 +16,17 @@ from sklearn_crf.distributed import Shards, refuse_labels
 from sklearn_crf.estimators._sharded import ShardedExamples
 from sklearn_crf.estimators._training_examples import Reader, TrainingExamples
 from sklearn_crf.inference import Inference, NamedInference
-from sklearn_crf.learning import Facts, FitPlan, Labeler, Learning, resolve_learning, weigh_correct_nodes
+from sklearn_crf.learning import (
+    Facts,
+    FitPlan,
+    Labeler,
+    Learning,
+    decision_costs,
+    edge_cost,
+    resolve_learning,
+    sort_costs,
+    weigh_correct_nodes,
+)
 from sklearn_crf.potentials import PairwiseTables, WeightLayout, make_pairwise_form
 
 
@@ -33,7 +43,7 @@ class FieldParameters:
         """Resolve the names in the parameters of an estimator to objects."""
         given = _copy_shallow(estimator)
         learning = resolve_learning(given.learning, given.inference)
-        if given.cost is not None and not learning.has_distribution:
+        if given.cost is not None and learning.takes_decision_cost:
             if not isinstance(learning.cost, str) or learning.cost != "hamming":
                 raise ValueError(
                     f"cost is set twice, by {type(given).__name__} and by its learning: set only one of them."
@@ -140,8 +150,10 @@ class FieldParameters:
             raise ValueError(
                 "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
             )
-        cost, n_classes = encoding.sort_cost_by_class(self.given.cost, self.given.classes), len(classes)
-        cost = check_array(as_reals(cost, "cost"), dtype=np.float64, ensure_2d=False, input_name="cost")
+        cost, n_classes = sort_costs(self.given.cost, self.given.classes), len(classes)
+        cost = check_array(
+            as_reals(decision_costs(cost, n_classes), "cost"), dtype=np.float64, ensure_2d=False, input_name="cost"
+        )
         if cost.shape != (n_classes, n_classes):
             raise ValueError(f"cost must have shape ({n_classes}, {n_classes}), got {cost.shape}.")
         return cost
@@ -235,6 +247,9 @@ class FittedField(FieldParameters):
             has_distribution=learning.has_distribution,
             temperature=learning.learned_temperature * self.temperature,
             cost=self.check_decision_cost(own, self.classes) if decides else None,
+            edge_cost=edge_cost(sort_costs(self.given.cost, self.given.classes), len(self.classes))
+            if decides
+            else None,
             class_weight=self.given.decision_weight_,
             n_jobs=self.given.n_jobs,
             fallback=learning.fallback(self.facts) if inference is None else None,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_crf import encoding
-from sklearn_crf.learning import check_node_weights
+from sklearn_crf.learning import add_joint_costs, check_node_weights
 from sklearn_crf.models import FactorGraph, compute_score_terms, find_label_runs, mark_short_runs
 from sklearn_crf.objectives import FastRisk
 from sklearn_crf.potentials import (
@@ -220,7 +220,8 @@ class TrainingExamples:
 
     def risk(self, plan, objective):
         """Return the empirical risk of the batches."""
-        return FastRisk(objective, self.potentials, self.batches, n_jobs=plan.n_jobs, seed=plan.seed)
+        potentials, batches = add_joint_costs(plan.learning.cost, self.potentials, self.batches)
+        return FastRisk(objective, potentials, batches, n_jobs=plan.n_jobs, seed=plan.seed)
 
     def finish(self):
         """Do nothing, because only examples in shards have memory to release."""

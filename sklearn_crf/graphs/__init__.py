@@ -25,5 +25,4 @@ __all__ = [
     "Graph",
     "from_adjacency",
     "lattice",
-    "lattice_offsets",
 ]

@@ -1,6 +1,7 @@
 """Learning methods, which train the weights of a field, and their solvers."""
 
 from sklearn_crf.learning._contrastive_training import ContrastiveTraining
+from sklearn_crf.learning._costs import ErrorCost, add_joint_costs, cost_matrix, decision_costs, edge_cost, sort_costs
 from sklearn_crf.learning._labeler import Labeler, given, weigh_correct_nodes
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._likelihood import (
@@ -41,13 +42,13 @@ from sklearn_crf.learning._training import (
     PenalisedRisk,
     check_node_weights,
     compute_initial_weights,
-    cost_matrix,
     restore_units,
 )
 
 __all__ = [
     "LBFGS",
     "ContrastiveTraining",
+    "ErrorCost",
     "Exact",
     "Learning",
     "MaxMargin",

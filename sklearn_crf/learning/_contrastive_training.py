@@ -20,6 +20,7 @@ from sklearn_crf.inference import (
     choose_able_inference,
     convergence_left_to_caller,
 )
+from sklearn_crf.learning._costs import cost_matrix
 from sklearn_crf.learning._growing_sets import (
     PlannedSets,
     choose_edge_penalty,
@@ -33,7 +34,7 @@ from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._likelihood import choose_layout_trees, require_known_surroundings
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._solvers import LBFGS, SGD
-from sklearn_crf.learning._training import HeldOutScores, TrainingRecord, cost_matrix
+from sklearn_crf.learning._training import HeldOutScores, TrainingRecord
 from sklearn_crf.objectives import EmpiricalRisk, Generator, GibbsGenerator, MapGenerator, MostViolated, Objective
 
 # Number of rounds without a better training accuracy after which the stop reason mentions this lack of progress.

@@ -44,7 +44,7 @@ def coarsen_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
     """Return a risk in which large lattices with few labels are reduced to a coarser scale."""
     # max_nodes: maximum number of nodes of a reduced lattice
     # returns the given risk unless some lattice is large and has few labels
-    if risk.potentials.by_columns:
+    if risk.potentials.by_columns or risk.potentials.edge_costs is not None:
         return risk
     can_be_coarse = [_can_be_coarse(batch, max_nodes) for batch in risk.batches]
     if not any(can_be_coarse):
@@ -155,7 +155,7 @@ def _average_groups(values, group, n_groups):
 def restrict_risk_to_labels(risk: EmpiricalRisk, reach: int | None, max_nodes: int | None = None) -> EmpiricalRisk:
     """Restrict a risk to the nodes near labels, if the restriction excludes at least half of the nodes."""
     # returns the given risk itself if most nodes are near labels, or if features are stored by column
-    if risk.potentials.by_columns:
+    if risk.potentials.by_columns or risk.potentials.edge_costs is not None:
         return risk
     near = [_mask_near_labels(batch, reach, max_nodes) for batch in risk.batches]
     if 2 * sum(np.count_nonzero(kept) for kept in near) > sum(len(kept) for kept in near):

@@ -18,6 +18,7 @@ from sklearn_crf.inference import (
     NamedInference,
     TreeInference,
 )
+from sklearn_crf.inference.automatic._cost import choose_recursion
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
 from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.learning._prediction_paths import PREDICTION_PATHS
@@ -26,6 +27,7 @@ from sklearn_crf.models import (
     SegmentModel,
     clamped,
     compute_score_terms,
+    expand_edge_tables,
     extract_components,
     factor_graph_of,
     unite_factors,
@@ -44,6 +46,7 @@ class Labeler:
     has_distribution: bool = True
     temperature: float = 1.0
     cost: np.ndarray | None = None  # (K, K), cost[a, b] of predicting class a if the true class is b
+    edge_cost: np.ndarray | None = None  # (K, K, K, K), cost[a, b, c, d] of predicting a and b if c and d are true
     class_weight: np.ndarray | None = None  # (K,) multipliers of the marginals
     n_jobs: int | None = None
     fallback: Inference | None = None  # Inference for tasks that ``decoding`` does not support
@@ -110,8 +113,14 @@ class Labeler:
 
         def run(batch, n_threads):
             model, marginals = self._average_voters(potentials, voters, batch, chosen, n_threads)
+            gain = self.gain(marginals, batch.node_ptr)
             with batch.named_in_errors():
-                return labels_of_most_gain(model, self.gain(marginals, batch.node_ptr), n_threads)
+                if self.edge_cost is not None and batch.example.graph.n_edges:
+                    pairs = sum(
+                        self.edge_marginals(self.model(potentials, voter, batch), chosen, n_threads) for voter in voters
+                    )
+                    return self._find_least_cost(model, gain, pairs / len(voters), n_threads)
+                return labels_of_most_gain(model, gain, n_threads)
 
         return self._predict(run, batches, potentials, voters, chosen, "mpm")
 
@@ -120,6 +129,29 @@ class Labeler:
         found = [self.marginals_of(potentials, voter, batch, inference, n_threads) for voter in voters]
         model, marginals = found[0]
         return model, marginals if len(found) == 1 else sum(each for _, each in found) / len(found)
+
+    def edge_marginals(self, model: Any, inference: Inference, n_threads: int) -> np.ndarray:
+        """Compute the joint marginals of the ends of each edge, (E, K, K)."""
+        chosen = choose_recursion(model) or inference
+        if hasattr(chosen, "edge_marginals"):
+            return chosen.edge_marginals(model, n_threads=n_threads)
+        return chosen.marginals(expand_edge_tables(model), n_threads=n_threads).tables[:, 0]
+
+    def _find_least_cost(self, model, gain, pairs, n_threads):
+        """Return the labeling of least expected cost of nodes and edges, (N,) int32."""
+        # gain: (N, K); pairs: (E, K, K), joint marginals of the ends of edges
+        if not isinstance(model, PairwiseModel):
+            raise ValueError("predictions with costs of edges support only nodes and edges, without other factors.")
+        assert self.edge_cost is not None, "only costs of edges need the marginals of pairs"
+        tables = -np.einsum("abcd,ecd->eab", self.edge_cost, pairs.astype(np.float64))
+        tables[np.isneginf(model.edge_tables()[:, 0])] = -np.inf
+        gain = np.where(np.isneginf(model.unary), -np.inf, gain)
+        costs = PairwiseModel(
+            model.graph, gain, tables, edge_type=np.arange(model.graph.n_edges), n_states=model.n_states
+        )
+        labels = np.empty(model.n_nodes, dtype=np.int32)
+        _label_components(costs, np.ones(model.graph.n_components, dtype=bool), labels, n_threads)
+        return labels
 
     def _best_labels(self, potentials, weights, batch, n_threads):
         """Return the best labels of a batch, (N,) int32."""
@@ -159,7 +191,10 @@ class Labeler:
     def _find_by_fast_path(self, batches, potentials, voters, inference, rule):
         """Return the result of a fast path for each batch, or None for each batch that no fast path supports."""
         found = [None] * len(batches)
-        is_plain = len(voters) == 1 and self.temperature == 1 and batches and batches[0].labels is None
+        needs_pairs = self.edge_cost is not None and rule == "mpm"
+        is_plain = (
+            not needs_pairs and len(voters) == 1 and self.temperature == 1 and batches and batches[0].labels is None
+        )
         for path in applying(PREDICTION_PATHS, self, batches, potentials, rule) if is_plain else ():
             missing = [i for i, part in enumerate(found) if part is None]
             some = [batches[i] for i in missing]
@@ -244,20 +279,26 @@ def labels_of_most_gain(model, gain, n_threads=1):
     if model is None or not _forbids_tuples(model):
         return labels
     topology = model.graph if is_pairwise else model
-    component, n_components, is_forest = topology.component, topology.n_components, is_pairwise and topology.is_forest
+    component, n_components = topology.component, topology.n_components
     is_broken = np.zeros(n_components, dtype=bool)
     is_broken[component[np.isneginf(compute_score_terms(model, labels))]] = True
     if not is_broken.any():
         return labels
-    constraints = _replace_scores_by_gains(model, gain)
+    _label_components(_replace_scores_by_gains(model, gain), is_broken, labels, n_threads)
+    return labels
+
+
+def _label_components(model, is_wanted, labels, n_threads):
+    """Write the best labelings of some components of a model to ``labels``."""
+    # is_wanted: (n_components,) bool; labels: (N,) int32
+    is_forest = isinstance(model, PairwiseModel) and model.graph.is_forest
     # Components with cycles are solved one by one, so that the result of AutoMap for one does not depend on the others.
-    lots = [is_broken] if is_forest else np.eye(n_components, dtype=bool)[is_broken]
+    lots = [is_wanted] if is_forest else np.eye(len(is_wanted), dtype=bool)[is_wanted]
     for lot in lots:
-        part, nodes = (constraints, slice(None)) if lot.all() else extract_components(constraints, lot)
+        part, nodes = (model, slice(None)) if lot.all() else extract_components(model, lot)
         # Without ``bounded``, the search by AutoMap takes a hundred times as long, for 2 % more gain.
         inference = TreeInference() if is_forest else AutoMap(bounded=True)
         labels[nodes] = inference.map(part, n_threads=n_threads).labels
-    return labels
 
 
 def _label_segments(model: SegmentModel, gain: np.ndarray, n_threads: int) -> np.ndarray:

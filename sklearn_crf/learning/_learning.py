@@ -11,13 +11,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn_crf._options import options
 from sklearn_crf._own_methods import ChecksOwnMethods, must_be
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.encoding import require_complete, sort_cost_by_class
+from sklearn_crf.encoding import require_complete
 from sklearn_crf.inference import AutoMarginals, Inference, NamedInference, resolve_inference
+from sklearn_crf.learning._costs import ErrorCost, cost_matrix, sort_costs
 from sklearn_crf.learning._few_labels import reduce_risk_to_labels
 from sklearn_crf.learning._margin_training import MarginRecord, PlaneSolver
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._solvers import REMEDY, SOLVERS, AutoSolver, Solver
-from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, cost_matrix
+from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord
 from sklearn_crf.objectives import EmpiricalRisk, Objective, SoftmaxMargin
 
 
@@ -120,7 +121,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         -------
         Learning
         """
-        self.cost = sort_cost_by_class(self.cost, classes)
+        self.cost = sort_costs(self.cost, classes)
         return self
 
     def depends_on_width(self, inference: str | Inference) -> bool:
@@ -310,6 +311,11 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         """
         return False
 
+    @property
+    def takes_decision_cost(self) -> bool:
+        """Whether the costs of predictions, if the estimator has any, are the costs of training too."""
+        return not self.has_distribution
+
     def cost_matrix(self, class_weight: np.ndarray | None, labels: Any) -> np.ndarray | None:
         """Return the costs (K, K) of every state of a node for every true class, or None without costs.
 
@@ -483,9 +489,10 @@ class SmoothLearning(DescentLearning):
 
     Parameters
     ----------
-    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes), ErrorCost or None, default=None
         Cost of errors in the loss (softmax-margin). "hamming" counts wrong nodes. A matrix has the cost ``cost[a, b]``
-        of labelling a node of class b as a, in the order of ``classes_``. None is the likelihood.
+        of labelling a node of class b as a, in the order of ``classes_``. An :class:`ErrorCost` also has costs of edges
+        and factors. None is the likelihood.
     temperature : float, default=1.0
         Temperature T of the distribution :math:`\exp(\mathrm{score}(y) / T) / Z`. The loss is T times its negative
         log-likelihood. As T tends to zero, the loss with costs becomes the loss of max-margin training.
@@ -502,7 +509,7 @@ class SmoothLearning(DescentLearning):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        "cost": [StrOptions({"hamming"}), "array-like", None],
+        "cost": [StrOptions({"hamming"}), "array-like", ErrorCost, None],
         "temperature": [Interval(Real, 0, None, closed="neither")],
         "reach": [Interval(Integral, 0, None, closed="left"), None],
         "max_nodes": [Interval(Integral, 1, None, closed="left"), None],

@@ -25,6 +25,7 @@ from sklearn_crf.inference import (
 from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.inference.messages._fixed_sweeps import SWEEP_LOSSES, FixedSweeps
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
+from sklearn_crf.learning._costs import ErrorCost
 from sklearn_crf.learning._few_labels import MAX_NODES
 from sklearn_crf.learning._learning import DescentLearning, Learning, SmoothLearning
 from sklearn_crf.learning._margin_training import MarginRecord
@@ -467,11 +468,15 @@ class TruncatedInference(DescentLearning):
     n_sweeps : int, default=10
         Number of sweeps. Memory grows with this number, because the messages after each sweep are kept, for one example
         at a time.
-    loss : {"clique", "univariate", "quadratic", "smooth_hamming"}, default="clique"
+    loss : {"clique", "univariate", "quadratic", "expected_cost"}, default="clique"
         Loss of the marginals. "clique" is the negative log-probability of the labels of each edge (and of each node
         without edges), "univariate" of each node. "quadratic" is the squared distance between the marginals of each
-        node and its label. "smooth_hamming" is the expected number of wrong nodes, which leads to extreme
-        probabilities. All losses except "clique" support weights of nodes and classes.
+        node and its label. "expected_cost" is the expected cost of the label of each node, which leads to
+        extreme probabilities. All losses except "clique" support weights of nodes and classes.
+    cost : {"hamming"} or array-like of shape (n_classes, n_classes), default="hamming"
+        Costs for "expected_cost". "hamming" counts wrong nodes (the smooth Hamming loss). A matrix has the cost
+        ``cost[a, b]`` of labelling a node of class b as a, in the order of ``classes_``. If the estimator has a
+        ``cost``, it replaces "hamming".
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="independent"
         Start of training: the weights of the field without edges ("independent"), zero, or normal random numbers.
         "auto" is zero.
@@ -499,6 +504,7 @@ class TruncatedInference(DescentLearning):
         "inference": [StrOptions({"trw", "loopy", "mean_field"})],
         "n_sweeps": [Interval(Integral, 1, None, closed="left")],
         "loss": [StrOptions(set(SWEEP_LOSSES))],
+        "cost": [StrOptions({"hamming"}), "array-like"],
         **DescentLearning._parameter_constraints,
     }
     name = "truncated"
@@ -508,17 +514,31 @@ class TruncatedInference(DescentLearning):
     inference: str = "trw"
     n_sweeps: int = 10
     loss: str = "clique"
+    cost: Any = "hamming"
     init: Any = "independent"
 
     @property
     def weighs_nodes(self) -> bool:
         return self.loss != "clique"
 
+    @property
+    def takes_decision_cost(self) -> bool:
+        """Whether the loss has costs of errors, which are the costs of predictions by default."""
+        return self.loss == "expected_cost"
+
+    def check(self, plan: FitPlan) -> None:
+        super().check(plan)
+        if not self.takes_decision_cost and not (isinstance(self.cost, str) and self.cost == "hamming"):
+            raise ValueError(f"cost needs loss='expected_cost', but TruncatedInference has loss={self.loss!r}.")
+        if isinstance(self.cost, ErrorCost):
+            raise ValueError("The expected cost of truncated learning needs a matrix of costs, got an ErrorCost.")
+
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         return NamedInference(self._make_sweeps(facts), "mpm")
 
     def objective(self, plan: FitPlan, data: Any) -> Objective:
-        return TruncatedLoss(self._make_sweeps(plan.facts), self.loss)
+        cost = self.cost_matrix(None, data.labels) if self.takes_decision_cost else None
+        return TruncatedLoss(self._make_sweeps(plan.facts), self.loss, cost)
 
     def _make_sweeps(self, facts: Facts) -> FixedSweeps:
         return FixedSweeps(method=self.inference, n_sweeps=self.n_sweeps, edge_probabilities=facts.trees)

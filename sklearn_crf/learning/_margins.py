@@ -12,6 +12,7 @@ from sklearn_crf._options import options
 from sklearn_crf._own_methods import must_be
 from sklearn_crf.encoding import Outline
 from sklearn_crf.inference import AD3, AutoMap, CountingNumbers, Inference, NamedInference, choose_able_inference
+from sklearn_crf.learning._costs import ErrorCost
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._margin_training import (
     MARGIN_SOLVERS,
@@ -70,10 +71,11 @@ class MarginLearning(Learning):
 
     Parameters
     ----------
-    cost : {"hamming", "weighted"} or array-like of shape (n_classes, n_classes), default="hamming"
+    cost : {"hamming", "weighted"}, array-like of shape (n_classes, n_classes) or ErrorCost, default="hamming"
         Cost of errors. "hamming" counts wrong nodes. "weighted" divides the cost of a wrong node by the frequency of
         its true class. A matrix has the cost ``cost[a, b]`` of labelling a node of class b as a, in the order of
-        ``classes_``; it is non-negative, and zero on the diagonal. Weights of single nodes, such as the areas of
+        ``classes_``; it is non-negative, and zero on the diagonal. An :class:`ErrorCost` also has costs of edges and
+        factors. Weights of single nodes, such as the areas of
         superpixels, are the ``node_weight`` of ``fit``. If the estimator has a ``cost``, it replaces "hamming".
     intercept_scaling : float, default=1.0
         Value of a constant feature whose weights are the intercepts, as in LinearSVC. Intercepts are penalised, because
@@ -102,7 +104,7 @@ class MarginLearning(Learning):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        "cost": [StrOptions({"hamming", "weighted"}), "array-like"],
+        "cost": [StrOptions({"hamming", "weighted"}), "array-like", ErrorCost],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
         "max_rounds": [Interval(Integral, 1, None, closed="left")],
     }
@@ -193,7 +195,7 @@ class MarginLearning(Learning):
 
     def _goes_through_forests(self, plan, encoded, solver):
         """Return whether a kernel computes the worst labeling of each forest separately, also in joined batches."""
-        if self.by_slack or encoded.has_operators or encoded.has_sparse_edges:
+        if self.by_slack or encoded.has_operators or encoded.has_sparse_edges or isinstance(self.cost, ErrorCost):
             return False
         is_read = not encoded.is_sparse or isinstance(solver, FrankWolfe)
         return is_read and plan.training_inference.inference.exact_on in ("any", "forest")
@@ -215,11 +217,14 @@ class MarginLearning(Learning):
 
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
+        if self.by_slack and isinstance(self.cost, ErrorCost):
+            raise ValueError("rescaling='slack' supports only costs of nodes: pass a matrix, or use 'margin'.")
         # Reading the property raises errors about the inference before training starts.
         plan.training_inference  # noqa: B018
 
     def check_shards(self, solver: Any) -> None:
-        if isinstance(self.cost, str) and self.cost == "weighted":
+        of_nodes = self.cost.nodes if isinstance(self.cost, ErrorCost) else self.cost
+        if isinstance(of_nodes, str) and of_nodes == "weighted":
             raise ValueError(
                 "cost='weighted' is only supported for X and y in memory: with Shards, pass the matrix of costs."
             )

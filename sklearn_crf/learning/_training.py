@@ -1,14 +1,13 @@
-"""Shared parts of training: node weights, costs, the penalised risk, start weights and the record of a training."""
+"""Shared parts of training: node weights, the penalised risk, start weights and the record of a training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_array
 
 from sklearn_crf._numbers import as_reals
-from sklearn_crf.encoding import Batch, compute_class_weights, count_examples, make_trusted_example
+from sklearn_crf.encoding import Batch, count_examples, make_trusted_example
 from sklearn_crf.graphs import build_trusted_graph
 from sklearn_crf.inference import LoopyBP
 from sklearn_crf.learning._convergence import minimize_in_bulk
@@ -36,37 +35,6 @@ def check_node_weights(node_weight, encoded, most):
     if not any(part.any() for part in weights):
         raise ValueError("node_weight is 0 for every node: at least one node needs a positive weight.")
     return [np.ravel(part) for part in weights]
-
-
-def cost_matrix(cost, class_weight, labels):
-    """Return the cost of every state of a node given its true class."""
-    # class_weight: (K,), multipliers of the costs of the true classes, or None; returns (K, K) float64, the costs
-    # cost: "hamming", "weighted" or (K, K), ``cost[a, b]`` of predicting class a if the true class is b
-    n_classes = len(labels.classes_)
-    matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _check_cost(cost, n_classes)
-    if isinstance(cost, str) and cost == "weighted":
-        matrix = matrix * compute_class_weights("balanced", labels)
-    return matrix if class_weight is None else matrix * class_weight
-
-
-def _check_cost(cost, n_classes):
-    if isinstance(cost, list) and len({np.size(row) for row in cost}) > 1:
-        raise ValueError(
-            f"cost must be a matrix of shape ({n_classes}, {n_classes}), got a list of rows of different lengths: "
-            "pass the weights of single nodes as node_weight to fit."
-        )
-    cost = check_array(as_reals(cost, "cost"), dtype=np.float64, ensure_2d=False, input_name="cost")
-    if cost.shape != (n_classes, n_classes):
-        raise ValueError(
-            f"cost must have shape ({n_classes}, {n_classes}), one row and column per class, got {cost.shape}."
-        )
-    if np.any(cost < 0):
-        a, b = np.argwhere(cost < 0)[0]
-        raise ValueError(f"cost must not be negative, found cost[{a}, {b}] = {cost[a, b]:g}.")
-    if np.any(cost.diagonal()):
-        a = int(np.flatnonzero(cost.diagonal())[0])
-        raise ValueError(f"cost must be zero on its diagonal, found cost[{a}, {a}] = {cost[a, a]:g}.")
-    return cost
 
 
 def require_associative(batches):

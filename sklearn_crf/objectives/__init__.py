@@ -51,5 +51,4 @@ __all__ = [
     "Pseudolikelihood",
     "SaddlePoint",
     "loss_and_gradient",
-    "tangent_sets",
 ]

@@ -1,5 +1,6 @@
 """Potentials: functions from weights and features to models, with their adjoints."""
 
+from sklearn_crf.potentials._edge_costs import add_edge_costs
 from sklearn_crf.potentials._extended import ExtendedPotentials
 from sklearn_crf.potentials._factors import FactorPotentials, FactorType, check_factors, collect_factor_types, states_of
 from sklearn_crf.potentials._feature_columns import FeatureColumns, FeaturePairs, build_feature_columns

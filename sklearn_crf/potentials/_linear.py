@@ -55,6 +55,8 @@ class LinearPotentials:
     #: Scales of node and edge features divided by their robust spreads, None if spreads were not measured.
     #: The shapes are the shapes of ``feature_scale`` and ``edge_scale``.
     feature_tail = edge_tail = None
+    #: Costs of errors that models add to the scores of edges, (n_kinds, K, K), or None.
+    edge_costs: np.ndarray | None = None
 
     def __init__(
         self,

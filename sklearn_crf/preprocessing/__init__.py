@@ -6,6 +6,7 @@ from sklearn_crf.preprocessing._filter_bank import ChannelUnion, FilterBank
 from sklearn_crf.preprocessing._group_rows import group_rows, ungroup_rows
 from sklearn_crf.preprocessing._local_image_features import LocalImageFeatures
 from sklearn_crf.preprocessing._node_transformer import NodeTransformer
+from sklearn_crf.preprocessing._node_weights import node_weights
 from sklearn_crf.preprocessing._patch_denoisers import PatchAverages, PatchGroups, PatchShrinkage
 from sklearn_crf.preprocessing._patch_overlays import PatchOverlays
 from sklearn_crf.preprocessing._pixel_features import PixelFeatures
@@ -24,5 +25,6 @@ __all__ = [
     "PixelFeatures",
     "SequenceVectorizer",
     "group_rows",
+    "node_weights",
     "ungroup_rows",
 ]

@@ -46,7 +46,7 @@ def test_large_factors_do_not_become_nodes():
 
 
 @pytest.mark.parametrize("method", ["trw", "loopy"])
-@pytest.mark.parametrize("loss", ["clique", "univariate", "quadratic", "smooth_hamming"])
+@pytest.mark.parametrize("loss", ["clique", "univariate", "quadratic", "expected_cost"])
 def test_losses_through_sweeps_are_differentiated_by_the_scores_of_factors(method, loss):
     graph, labels = mixed_graph(), np.array([1, 2, 0, 1], dtype=np.int32)
     objective = TruncatedLoss(FixedSweeps(method=method, n_sweeps=2), loss)

@@ -31,7 +31,7 @@ from sklearn_crf import (
 from sklearn_crf.display import FieldDisplay
 from sklearn_crf.inference import GaussianInference, Inference
 from sklearn_crf.learning import MaxMargin
-from sklearn_crf.preprocessing import group_rows, ungroup_rows
+from sklearn_crf.preprocessing import group_rows, node_weights, ungroup_rows
 
 RNG = np.random.default_rng(0)
 GAUSSIAN = models.GaussianModel(MODEL.graph, np.zeros((4, 1)), np.full((4, 1, 1), 4.0), np.ones((1, 1, 1)))
@@ -56,6 +56,7 @@ CALLS = {
     "solve on edges": (solve, {"unary": MODEL.unary, "pairwise": np.eye(2), "edges": MODEL.graph.edges}),
     "restore": (restore, {"image": np.zeros((8, 8, 3), dtype=np.uint8), "mask": np.eye(8, dtype=bool)}),
     "refine": (refine, {"probabilities": np.full((4, 4, 2), 0.5), "image": np.zeros((4, 4, 3), dtype=np.uint8)}),
+    "node_weights": (node_weights, {"y": Y, "boundary": 1.0, "distance": 2, "f1": 0.5, "positive": 1}),
     "numbers_of_states": (models.numbers_of_states, {"states": np.array([[0, 2], [1, 0]]), "shape": (2, 3)}),
     "PermutohedralFilter": (models.PermutohedralFilter, {"features": RNG.normal(size=(6, 2))}),
     "DenseModel": (models.DenseModel, {"unary": DENSE.unary, "filters": DENSE.filters, "compatibility": [1.0]}),

@@ -18,7 +18,7 @@ from sklearn_crf.kernels.messages.sweeps import sweep_mean_field, sweep_messages
 from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Statistics, expand_factors
 
 #: Losses of marginals and their codes in the kernel.
-SWEEP_LOSSES = {"clique": 1, "univariate": 2, "quadratic": 3, "smooth_hamming": 4}
+SWEEP_LOSSES = {"clique": 1, "univariate": 2, "quadratic": 3, "expected_cost": 4}
 _MARGINALS_ALONE = 0
 
 
@@ -33,6 +33,7 @@ class SweepArguments(NamedTuple):
     blocks: np.ndarray  # (n_blocks + 1,) int64, first component of each block
     labels: np.ndarray  # (N,) int32, or empty
     weight: np.ndarray  # (N,) float64, or empty
+    cost: np.ndarray  # (n_cost, n_cost) float64, cost of each state by the label of the node, or empty
     beliefs: np.ndarray  # output, (N, K) float64
     terms: np.ndarray  # output, (N,) float64, or empty without labels
     unary: np.ndarray  # output, (N, K) float64, or empty without labels
@@ -107,19 +108,26 @@ class FixedSweeps(Inference):
         loss: str,
         *,
         node_weight: np.ndarray | None = None,
+        cost: np.ndarray | None = None,
         n_threads: int = 1,
     ) -> SweepArguments:
         """Return the loss of the marginals for given labels, and its gradient through the sweeps."""
         # labels: (N,) int32, negative for unlabelled nodes; loss: a name in SWEEP_LOSSES
         # node_weight: (N,), weights of the nodes in the loss. For "clique", 1 for nodes whose own log-probability
         #     counts in place of the pairs with their neighbours, else 0.
+        # cost: (K, K) for "expected_cost", cost[a, b] of state a if b is the label; None means 1 for each wrong label
         # returns: SweepArguments, with losses in ``terms``, gradient in ``unary`` and ``tables``, marginals in
         #     ``beliefs``
         self._require("marginals", model, n_threads=n_threads)
-        return self._run_sweeps(model, SWEEP_LOSSES[loss], labels, node_weight, n_threads)
+        return self._run_sweeps(model, SWEEP_LOSSES[loss], labels, node_weight, n_threads, cost)
 
     def mean_field_loss_of_factors(
-        self, model: FactorGraph, labels: np.ndarray, loss: str, node_weight: np.ndarray | None
+        self,
+        model: FactorGraph,
+        labels: np.ndarray,
+        loss: str,
+        node_weight: np.ndarray | None,
+        cost: np.ndarray | None = None,
     ) -> tuple[np.ndarray, FactorStatistics, np.ndarray]:
         """Return the losses of nodes, their gradient by the scores of all tables, and the marginals of nodes."""
         # "clique" is the negative log-probability of the labels of each factor of two or more nodes, a sum over its
@@ -130,7 +138,7 @@ class FixedSweeps(Inference):
         weight = np.ones(model.n_nodes) if node_weight is None else node_weight
         if loss == "clique":
             weight = np.maximum(field.n_joint_factors, 1)
-        terms, slope = _compute_node_losses(loss, kept[-1], log_q, labels, weight)
+        terms, slope = _compute_node_losses(loss, kept[-1], log_q, labels, weight, cost)
         return terms, field.undo(kept, slope), kept[-1]
 
     def _check_model(self, model: Any) -> None:
@@ -147,7 +155,13 @@ class FixedSweeps(Inference):
             )
 
     def _run_sweeps(
-        self, model: Any, loss: int, labels: np.ndarray | None, node_weight: np.ndarray | None, n_threads: int
+        self,
+        model: Any,
+        loss: int,
+        labels: np.ndarray | None,
+        node_weight: np.ndarray | None,
+        n_threads: int,
+        cost: np.ndarray | None = None,
     ) -> SweepArguments:
         """Run the kernel of the method, and return its arguments with filled output arrays."""
         n_nodes, n_kept = model.n_nodes, 1 if labels is None else self.n_sweeps + 1
@@ -165,6 +179,7 @@ class FixedSweeps(Inference):
             np.concatenate([[0], np.searchsorted(ranges[:, 0], wanted), [len(ranges)]]).astype(np.int64),
             labels=np.zeros(0, np.int32) if labels is None else labels,
             weight=np.zeros(0) if node_weight is None else np.ascontiguousarray(node_weight, dtype=np.float64),
+            cost=_costs_by_label(cost, model.n_columns) if loss == SWEEP_LOSSES["expected_cost"] else np.zeros((0, 0)),
             beliefs=np.empty((n_nodes, model.n_columns)),
             terms=np.empty(of_nodes),
             unary=np.empty((of_nodes, model.n_columns)),
@@ -220,8 +235,13 @@ def _sort_by_component(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray
     return nodes, rank, np.ascontiguousarray(np.stack([np.append(0, ends[:-1])[: len(ends)], ends], axis=1))
 
 
+def _costs_by_label(cost: np.ndarray | None, n_states: int) -> np.ndarray:
+    """Return the cost of each state by label, (label, state)."""
+    return 1.0 - np.eye(n_states) if cost is None else np.ascontiguousarray(cost.T, dtype=np.float64)
+
+
 def _compute_node_losses(
-    loss: str, q: np.ndarray, log_q: np.ndarray, labels: np.ndarray, weight: np.ndarray
+    loss: str, q: np.ndarray, log_q: np.ndarray, labels: np.ndarray, weight: np.ndarray, cost: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the losses of nodes, zero without a label, and their derivatives by the scores of the softmax q."""
     # q, log_q: (N, K); labels, weight: (N,); returns: (N,) and (N, K)
@@ -231,7 +251,10 @@ def _compute_node_losses(
     if loss in ("clique", "univariate"):
         terms = -np.where(truth, log_q, 0.0).sum(axis=1)
         return np.where(weight > 0, terms, 0.0) * weight, weight[:, None] * distance
-    terms = (distance**2).sum(axis=1) if loss == "quadratic" else -np.where(truth, distance, 0.0).sum(axis=1)
-    slope = 2 * distance if loss == "quadratic" else -truth.astype(float)
+    if loss == "quadratic":
+        terms, slope = (distance**2).sum(axis=1), 2 * distance
+    else:
+        slope = _costs_by_label(cost, q.shape[1])[labels, : q.shape[1]]
+        terms = (q * slope).sum(axis=1)
     slope = q * (slope - (q * slope).sum(axis=1, keepdims=True))
     return weight * terms, weight[:, None] * slope

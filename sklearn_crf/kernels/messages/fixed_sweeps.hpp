@@ -15,7 +15,7 @@
 
 namespace crf {
 
-enum SweepLoss { MARGINALS_ALONE = 0, CLIQUE = 1, UNIVARIATE = 2, QUADRATIC = 3, SMOOTH_HAMMING = 4 };
+enum SweepLoss { MARGINALS_ALONE = 0, CLIQUE = 1, UNIVARIATE = 2, QUADRATIC = 3, EXPECTED_COST = 4 };
 
 // Common inputs and outputs of both kinds of sweeps. Adjoints and statistics of tables are summed by block.
 struct SweptLoss {
@@ -28,6 +28,8 @@ struct SweptLoss {
     const i32* labels;  // (N,) negative if unknown; null if only marginals are requested
     // (N,) weights of nodes in the loss, or null. CLIQUE: 1 for nodes that count in place of their edges, else 0.
     const double* weight;
+    const double* cost;  // (n_cost, n_cost) for EXPECTED_COST: cost of each state by the label of the node
+    i64 n_cost;
     double* beliefs;  // (N, K)
     double* terms;  // (N,)
     double* unary;  // (N, K) derivative of the loss
@@ -40,18 +42,19 @@ struct SweptLoss {
     // underflow.
     double of_node(SweepLoss kind, const double* p, i64 K, i32 label, double log_p, double factor, double* slope) const {
         double mean = 0, total = 0;
+        const double* costs = cost + (kind == EXPECTED_COST ? label * n_cost : 0);
         if (kind == UNIVARIATE || kind == CLIQUE) {
             for (i64 a = 0; a < K; a++) slope[a] = factor * (p[a] - (a == label));
             return -factor * log_p;
         }
         for (i64 a = 0; a < K; a++) {
             const double distance = p[a] - (a == label);
-            slope[a] = kind == QUADRATIC ? 2 * distance : a == label ? -1.0 : 0.0;
+            slope[a] = kind == QUADRATIC ? 2 * distance : a < n_cost ? costs[a] : 0.0;
             mean += p[a] * slope[a];
             total += distance * distance;
         }
         for (i64 a = 0; a < K; a++) slope[a] = factor * p[a] * (slope[a] - mean);
-        return factor * (kind == QUADRATIC ? total : 1 - p[label]);
+        return factor * (kind == QUADRATIC ? total : mean);
     }
 
     double weight_of(i64 s) const { return weight ? weight[s] : 1.0; }

@@ -367,6 +367,8 @@ cdef extern from "messages/fixed_sweeps.hpp" namespace "crf" nogil:
         int64_t n_blocks
         const int32_t* labels
         const double* weight
+        const double* cost
+        int64_t n_cost
         double* beliefs
         double* terms
         double* unary
@@ -414,6 +416,7 @@ cdef void open_loss(SweptLoss* swept, object how) except *:
         const int64_t[:, ::1] ranges = how.ranges
         const int64_t[::1] blocks = how.blocks
         const double[::1] weight = how.weight
+        const double[:, ::1] cost = how.cost
         double[:, ::1] beliefs = how.beliefs, unary = how.unary
         double[::1] terms = how.terms
         double[:, :, :, :, ::1] tables = how.tables
@@ -422,6 +425,7 @@ cdef void open_loss(SweptLoss* swept, object how) except *:
     swept.blocks, swept.n_blocks = &blocks[0], blocks.shape[0] - 1
     swept.labels = &labels[0] if labels.shape[0] else NULL
     swept.weight = &weight[0] if weight.shape[0] else NULL
+    swept.cost, swept.n_cost = &cost[0, 0] if cost.shape[0] else NULL, cost.shape[0]
     swept.beliefs = &beliefs[0, 0]
     swept.terms = &terms[0] if terms.shape[0] else NULL
     swept.unary = &unary[0, 0] if unary.shape[0] else NULL

@@ -308,7 +308,8 @@ class TruncatedLoss(Objective):
     contribute to the loss. Source: Domke 2013; Stoyanov, Ropson, Eisner 2011.
     """
 
-    # inference: FixedSweeps; loss: "clique", "univariate", "quadratic" or "smooth_hamming"
+    # inference: FixedSweeps; loss: "clique", "univariate", "quadratic" or "expected_cost"
+    # cost: (K, K) for "expected_cost", cost[a, b] of state a if b is the label; None means 1 for each wrong state
     # In a factor graph, "clique" is the negative log-probability of the labels of each factor of two or more nodes.
     # If a node of a factor is unlabelled, its labelled nodes count separately.
     # ``state`` keeps the structure of the graph.
@@ -320,6 +321,7 @@ class TruncatedLoss(Objective):
 
     inference: FixedSweeps
     loss: str = "clique"
+    cost: np.ndarray | None = None
 
     @property
     def weighs_nodes(self) -> bool:  # type: ignore[override]  # a class attribute of most objectives
@@ -338,12 +340,14 @@ class TruncatedLoss(Objective):
     ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
         if isinstance(model, FactorGraph) and self.inference.method == "mean_field":
-            terms, gradient, q = self.inference.mean_field_loss_of_factors(model, labels, self.loss, node_weight)
+            terms, gradient, q = self.inference.mean_field_loss_of_factors(
+                model, labels, self.loss, node_weight, self.cost
+            )
             return Loss(gradient, terms, np.argmax(q, axis=1).astype(np.int32))  # type: ignore[arg-type]
         if isinstance(model, FactorGraph):
             return self._compute_factor_loss(model, labels, state, node_weight, n_threads)
         found = self.inference.loss_through_sweeps(
-            model, labels, self.loss, node_weight=node_weight, n_threads=n_threads
+            model, labels, self.loss, node_weight=node_weight, cost=self.cost, n_threads=n_threads
         )
         impossible = np.flatnonzero(np.isposinf(found.terms))
         if len(impossible):

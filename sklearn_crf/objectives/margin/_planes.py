@@ -6,18 +6,18 @@ from sklearn_crf._threads import make_ordered_map
 from sklearn_crf.encoding import Example, group_batches_to_join, unite_batches
 from sklearn_crf.inference import convergence_left_to_caller, n_labelings
 from sklearn_crf.models import (
-    FactorGraph,
     SegmentModel,
     Statistics,
     compute_labeling_difference,
     compute_labeling_statistics,
+    compute_score_terms,
     count_durations,
     count_pair_states,
 )
 from sklearn_crf.objectives.margin._forest_examples import map_edges_to_members
 from sklearn_crf.objectives.margin._hinges import RelaxedHinge, StructuredHinge, is_whole
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
-from sklearn_crf.potentials import ExtendedPotentials, FactorPotentials, SparsePotentials, states_of
+from sklearn_crf.potentials import ExtendedPotentials, FactorPotentials, SparsePotentials
 
 
 class PlaneOracle:
@@ -92,40 +92,41 @@ class PlaneOracle:
         model = self.risk.potentials.model(coef, batch.example, self.risk.edges_of(i))
         with convergence_left_to_caller(), batch.named_in_errors():
             if isinstance(objective, RelaxedHinge):
-                return self._compute_fractional_planes(i, model)
+                return self._compute_fractional_planes(i, model, coef)
             options = {"node_weight": batch.node_weight, "state": self._states[i]}
             found = objective.most_violated(model, batch.labels, **options)
         self._states[i] = found.state
-        return self._compute_labeling_planes(i, model, found.labels)
+        return self._compute_labeling_planes(i, model, found.labels, coef)
 
-    def _compute_labeling_planes(self, i, model, found):
+    def _compute_labeling_planes(self, i, model, found, coef):
         """Return the planes that a labeling of batch i defines, one for each example of the batch."""
         batch = self.risk.batches[i]
         cost = self.risk.objective.compute_node_cost(found, batch.labels, batch.node_weight)
-        if batch.example.fixed_factors:
-            cost = cost + self._compute_fixed_terms(i, found)
-        return self._pull_back(i, self._compute_differences(i, model, found), cost)
+        scores = compute_labeling_difference(model, found, batch.labels)[0] if self._has_fixed_scores(i) else None
+        return self._pull_back(i, self._compute_differences(i, model, found), cost, scores, coef)
 
-    def _compute_fixed_terms(self, i: int, found: np.ndarray) -> np.ndarray:
-        """Return the score of factors without weights for the labels found, minus the score for the true labels."""
-        batch = self.risk.batches[i]
-        n_states = states_of(batch.example, self.risk.potentials.n_classes)
-        fixed = FactorGraph.from_factors(n_states, batch.example.fixed_factors)
-        return compute_labeling_difference(fixed, found, batch.labels)[0]
+    def _has_fixed_scores(self, i):
+        """Return whether the model of a batch has scores without weights."""
+        potentials = self.risk.potentials
+        return potentials.edge_costs is not None or bool(self.risk.batches[i].example.fixed_factors)
 
-    def _compute_fractional_planes(self, i, model):
+    def _compute_fractional_planes(self, i, model, coef):
         """Return the planes that the worst point of the local polytope defines."""
         batch, objective = self.risk.batches[i], self.risk.objective
-        statistics, cost, _, found = objective.worst_statistics(
+        statistics, cost, scores, found = objective.worst_statistics(
             model, batch.labels, node_weight=batch.node_weight, state=self._states[i]
         )
         # A batch of several examples is a forest, on which the relaxation is exact.
         if is_whole(found) or len(batch.members) > 1:
-            return self._compute_labeling_planes(i, model, found.labels)
+            return self._compute_labeling_planes(i, model, found.labels, coef)
         self._states[i] = found.state
-        return self._pull_back(i, statistics.minus(compute_labeling_statistics(model, batch.labels)), cost)
+        differences = statistics.minus(compute_labeling_statistics(model, batch.labels))
+        scores = scores - compute_score_terms(model, batch.labels) if self._has_fixed_scores(i) else None
+        return self._pull_back(i, differences, cost, scores, coef)
 
-    def _pull_back(self, i, differences, cost):
+    def _pull_back(self, i, differences, cost, scores, coef):
+        """Return the planes of a batch. ``scores`` is None unless some scores have no weights."""
+        # scores: (N,) or None, differences in score between the labels found and the true labels
         batch = self.risk.batches[i]
         if len(batch.members) == 1:
             slopes = self.risk.potentials.pullback(batch.example, differences)[np.newaxis]
@@ -133,7 +134,11 @@ class PlaneOracle:
             slopes = self.risk.potentials.pullback_each(batch.example, differences, batch.node_ptr)
         weight = np.full(len(batch.members), self._C) if batch.weight is None else self._C * batch.weight
         total = np.add.reduceat(cost, batch.node_ptr[:-1])
-        slopes *= (weight * self.risk.objective.compute_slope_factor(total))[:, None] * self._scale
+        factor = self.risk.objective.compute_slope_factor(total)
+        if scores is not None:
+            # Scores without weights are a constant of the plane.
+            total = total + factor * (np.add.reduceat(scores, batch.node_ptr[:-1]) - slopes @ coef)
+        slopes *= (weight * factor)[:, None] * self._scale
         return slopes, weight * total
 
     def _compute_differences(self, i, model, found):

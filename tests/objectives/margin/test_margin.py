@@ -247,9 +247,9 @@ def enumerated_planes(problem, i, batch):
         labelings[:, nodes] = list(product(range(problem.risk.potentials.n_classes), repeat=len(nodes)))
         rows, offsets = [], []
         for labels in labelings.astype(np.int32):
-            slopes, costs = problem.oracle._compute_labeling_planes(
-                i, problem.risk.potentials.model(np.zeros(problem.n), batch.example), labels
-            )
+            zeros = np.zeros(problem.n)
+            model = problem.risk.potentials.model(zeros, batch.example)
+            slopes, costs = problem.oracle._compute_labeling_planes(i, model, labels, zeros)
             rows.append(slopes[k])
             offsets.append(costs[k])
         yield np.array(rows), np.array(offsets)

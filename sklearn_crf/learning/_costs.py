@@ -1,0 +1,178 @@
+"""Costs of errors of nodes, of edges and of factors, for losses and for predictions."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_array
+from sklearn.utils._param_validation import StrOptions
+
+from sklearn_crf._numbers import as_reals
+from sklearn_crf._options import options
+from sklearn_crf._versions import HoldsOptions
+from sklearn_crf.encoding import compute_class_weights, replace_fields, sort_cost_by_class
+from sklearn_crf.models import SparseTable
+from sklearn_crf.potentials import add_edge_costs
+
+
+@options
+class ErrorCost(HoldsOptions):
+    r"""Costs of errors of nodes, of edges and of factors.
+
+    .. math:: \Delta(y, y^*) = \sum_s c(y_s, y^*_s) + \sum_{st} e(y_s, y_t, y^*_s, y^*_t) + \sum_f g_f [y_f \ne y^*_f]
+
+    For the parameter ``cost`` of learning methods and of classifiers. Loss-augmented inference adds the costs to the
+    scores of nodes, edges and factors, so that margins and softmax-margins of every learning method use them. Edges and
+    factors with an unlabelled node have no costs. Source: Jancsary 2012, Eq. 66.
+
+    Parameters
+    ----------
+    nodes : {"hamming", "weighted"}, array-like of shape (n_classes, n_classes) or None, default="hamming"
+        Costs of nodes, as the parameter ``cost`` without this class. None stands for no costs of nodes.
+    edges : {"boundary", "pairs"}, array-like of shape (n_classes,) * 4 or None, default=None
+        Costs of edges. "boundary" is 1 if the labels of the edge are equal and should differ, or differ and should be
+        equal. "pairs" is 1 if any of the two labels is wrong. An array has the cost ``edges[a, b, c, d]`` of labelling
+        the first node a and the second node b, if their labels are c and d. It is non-negative, and zero if both labels
+        are correct.
+    factors : float or dict of str to float, default=0.0
+        Cost of a factor with any wrong label, or of the factors of each type by its name in ``Example.factors``. Only
+        training uses it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import ErrorCost
+    >>> y = np.zeros((4, 6, 6), dtype=int)
+    >>> y[:, 2:4, 2:4] = 1
+    >>> X = (y + 0.3 * np.random.default_rng(0).normal(size=y.shape))[..., np.newaxis]
+    >>> field = M3NClassifier(cost=ErrorCost(edges="boundary"))
+    >>> bool(field.fit(X, y).score(X, y) > 0.95)
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "nodes": [StrOptions({"hamming", "weighted"}), "array-like", None],
+        "edges": [StrOptions({"boundary", "pairs"}), "array-like", None],
+        "factors": [Real, Mapping],
+    }
+    nodes: Any = "hamming"
+    edges: Any = None
+    factors: Any = 0.0
+
+
+def sort_costs(cost: Any, classes: Any) -> Any:
+    """Return costs in the sorted order of the classes, given costs in the order of the user's list of classes."""
+    if not isinstance(cost, ErrorCost):
+        return sort_cost_by_class(cost, classes)
+    found = clone(cost)
+    found._validate_params()
+    return found.set_params(
+        nodes=sort_cost_by_class(cost.nodes, classes), edges=sort_cost_by_class(cost.edges, classes)
+    )
+
+
+def edge_cost(cost: Any, n_classes: int) -> np.ndarray | None:
+    """Return the costs of edges, (K, K, K, K), or None if there are none."""
+    edges = cost.edges if isinstance(cost, ErrorCost) else None
+    if edges is None:
+        return None
+    shape = (n_classes,) * 4
+    a, b, c, d = np.indices(shape, sparse=True)
+    is_right = np.broadcast_to((a == c) & (b == d), shape)
+    if isinstance(edges, str):
+        return np.where((a == b) != (c == d) if edges == "boundary" else ~is_right, 1.0, 0.0)
+    found = check_array(as_reals(edges, "edges"), dtype=np.float64, ensure_2d=False, allow_nd=True, input_name="edges")
+    if found.shape != shape:
+        raise ValueError(f"edges must have shape {shape}, four axes of one entry per class, got {found.shape}.")
+    if np.any(found < 0):
+        raise ValueError(f"edges must not be negative, found {found.min():g}.")
+    if np.any(found[is_right]):
+        raise ValueError("edges must be zero where both labels are correct: edges[c, d, c, d] = 0 for all c and d.")
+    return found
+
+
+def decision_costs(cost: Any, n_classes: int) -> Any:
+    """Return the costs of nodes, (K, K), that predictions minimise together with the costs of edges."""
+    if not isinstance(cost, ErrorCost):
+        return cost
+    if isinstance(cost.factors, Mapping) or cost.factors:
+        raise ValueError("Predictions do not support costs of factors: set them in the learning method's cost.")
+    if isinstance(cost.nodes, str) and cost.nodes == "weighted":
+        raise ValueError('Predictions do not support nodes="weighted": pass a matrix of costs.')
+    edge_cost(cost, n_classes)
+    is_wrong = 1.0 - np.eye(n_classes)
+    return is_wrong if isinstance(cost.nodes, str) else 0.0 * is_wrong if cost.nodes is None else cost.nodes
+
+
+def cost_matrix(cost: Any, class_weight: np.ndarray | None, labels: Any) -> np.ndarray:
+    """Return the cost of every state of a node given its true class."""
+    # class_weight: (K,), multipliers of the costs of the true classes, or None; returns (K, K) float64, the costs
+    # cost: ErrorCost, "hamming", "weighted" or (K, K), ``cost[a, b]`` of predicting class a if the true class is b
+    n_classes = len(labels.classes_)
+    edge_cost(cost, n_classes)
+    if isinstance(cost, ErrorCost):
+        cost = np.zeros((n_classes, n_classes)) if cost.nodes is None else cost.nodes
+    matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _check_cost(cost, n_classes)
+    if isinstance(cost, str) and cost == "weighted":
+        matrix = matrix * compute_class_weights("balanced", labels)
+    return matrix if class_weight is None else matrix * class_weight
+
+
+def _check_cost(cost: Any, n_classes: int) -> np.ndarray:
+    if isinstance(cost, list) and len({np.size(row) for row in cost}) > 1:
+        raise ValueError(
+            f"cost must be a matrix of shape ({n_classes}, {n_classes}), got a list of rows of different lengths: "
+            "pass the weights of single nodes as node_weight to fit."
+        )
+    cost = check_array(as_reals(cost, "cost"), dtype=np.float64, ensure_2d=False, input_name="cost")
+    if cost.shape != (n_classes, n_classes):
+        raise ValueError(
+            f"cost must have shape ({n_classes}, {n_classes}), one row and column per class, got {cost.shape}."
+        )
+    if np.any(cost < 0):
+        a, b = np.argwhere(cost < 0)[0]
+        raise ValueError(f"cost must not be negative, found cost[{a}, {b}] = {cost[a, b]:g}.")
+    if np.any(cost.diagonal()):
+        a = int(np.flatnonzero(cost.diagonal())[0])
+        raise ValueError(f"cost must be zero on its diagonal, found cost[{a}, {a}] = {cost[a, a]:g}.")
+    return cost
+
+
+def add_joint_costs(cost: Any, potentials: Any, batches: list) -> tuple[Any, list]:
+    """Return potentials and batches whose models include the costs of edges and factors, for loss-augmented training.
+
+    The costs are zero for the true labels.
+    """
+    if not isinstance(cost, ErrorCost):
+        return potentials, batches
+    batches = [_add_factor_costs(cost, batch) for batch in batches]
+    edges = edge_cost(cost, potentials.n_classes)
+    return (potentials, batches) if edges is None else add_edge_costs(potentials, edges, batches)
+
+
+def _factor_cost(cost: ErrorCost, name: str) -> float:
+    """Return the cost of a wrong labeling of a factor of the given type."""
+    found = cost.factors.get(name, 0.0) if isinstance(cost.factors, Mapping) else cost.factors
+    if not 0 <= found < np.inf:
+        raise ValueError(f"factors must be finite and not negative, got {found!r}.")
+    return float(found)
+
+
+def _add_factor_costs(cost: ErrorCost, batch: Any) -> Any:
+    """Return a batch with a fixed factor for each labelled factor that has costs."""
+    example, found = batch.example, []
+    for name, factors in example.factors.items():
+        of_factor, states = _factor_cost(cost, name), batch.counted_labels[factors.scope]
+        if of_factor:
+            found += [
+                (nodes, SparseTable(truth[np.newaxis], np.zeros(1), default=of_factor))
+                for nodes, truth in zip(factors.scope, states, strict=True)
+                if (truth >= 0).all()
+            ]
+    if not found:
+        return batch
+    return replace(batch, example=replace_fields(example, fixed_factors=[*example.fixed_factors, *found]))

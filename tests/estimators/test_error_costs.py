@@ -1,0 +1,253 @@
+"""Costs of nodes, edges and factors in margins, softmax-margins, truncated learning and predictions."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from factor_examples import factor_examples
+from finite_differences import five_point
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from sklearn_crf import TRWCRF, Example, M3NClassifier, Shards
+from sklearn_crf.encoding import encode_X, encode_y, make_batches
+from sklearn_crf.graphs import lattice
+from sklearn_crf.inference.messages._fixed_sweeps import FixedSweeps
+from sklearn_crf.learning import ErrorCost, Exact, MaxMargin, TruncatedInference
+from sklearn_crf.models import score
+from sklearn_crf.objectives import EmpiricalRisk, TruncatedLoss
+from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
+
+C = 0.3
+
+
+def random_edge_costs(n_classes, seed=0):
+    """Return random costs of the labels of an edge, zero if both labels are correct."""
+    cost = np.random.default_rng(seed).random((n_classes,) * 4)
+    a, b = np.indices((n_classes,) * 2)
+    cost[a, b, a, b] = 0.0
+    return cost
+
+
+def images(n_classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(n_classes, size=(4, 2, 3))
+    return rng.normal(size=(*y.shape, 2)) + 0.3 * y[..., None], y
+
+
+def cost_of(labels, truth, edges, edge_cost, factors=(), factor_cost=0.0):
+    """Return the Hamming cost, plus the costs of edges and of wrong factors, of which unlabelled ones have none."""
+    total = np.count_nonzero((labels != truth) & (truth >= 0))
+    for s, t in edges:
+        if truth[s] >= 0 and truth[t] >= 0:
+            total += edge_cost[labels[s], labels[t], truth[s], truth[t]]
+    return total + factor_cost * sum(np.any(labels[nodes] != truth[nodes]) for nodes in factors)
+
+
+def enumerated_loss(models, y, costs, kind):
+    """Return the sum of the hinge losses or softmax-margins, by enumeration."""
+    total = 0.0
+    for model, truth, cost in zip(models, y, costs, strict=True):
+        every = [np.array(labels) for labels in product(*map(range, np.broadcast_to(model.n_columns, len(truth))))]
+        scores = np.array([score(model, labels) + cost(labels) for labels in every])
+        total += (scores.max() if kind == "hinge" else np.logaddexp.reduce(scores)) - score(model, truth)
+    return total
+
+
+def regularised(field, loss, C=C):
+    weights = [field.coef_, field.edge_coef_, *getattr(field, "factor_coef_", {}).values()]
+    dense = (w.toarray() if sp.issparse(w) else w for w in weights)
+    return sum((w**2).sum() for w in dense) / 2 + C * loss
+
+
+@pytest.mark.parametrize("solver", ["bmrm", "one_slack", "frank_wolfe"])
+def test_margins_have_costs_of_edges(solver):
+    X, y = images()
+    edge_cost = random_edge_costs(3)
+    tol = 1e-4 if solver == "frank_wolfe" else 1e-6
+    field = M3NClassifier(
+        cost=ErrorCost(edges=edge_cost), solver=solver, C=C, tol=tol, max_iter=5000, edge_features="constant",
+        fit_intercept=False,
+    ).fit(X, y)  # fmt: skip
+    models, truths = field.models(X), y.reshape(len(y), -1)
+    costs = [
+        lambda labels, truth=truth, model=model: cost_of(labels, truth, model.graph.edges, edge_cost)
+        for truth, model in zip(truths, models, strict=True)
+    ]
+    value = regularised(field, enumerated_loss(models, truths, costs, "hinge"))
+    assert_allclose(field.loss_curve_[-1], value, rtol=1e-6)
+    assert field.duality_gap_ <= 2 * tol * value
+
+
+@pytest.mark.parametrize("learning", ["relaxed_margin", "reparameterized_margin", "joint_margin", "dual_margin"])
+def test_every_margin_has_costs_of_edges(learning):
+    X, y = images(2)
+    X, y = [x[:1] for x in X], [own[:1] for own in y]  # chains, on which every relaxation is exact
+    edge_cost = random_edge_costs(2)
+    options = {"C": C, "tol": 1e-6, "max_iter": 2000, "edge_features": "constant", "fit_intercept": False}
+
+    def hinge(field):
+        truths = [own.ravel() for own in y]
+        costs = [lambda labels, truth=truth: cost_of(labels, truth, [(0, 1), (1, 2)], edge_cost) for truth in truths]
+        return regularised(field, enumerated_loss(field.models(X), truths, costs, "hinge"))
+
+    cost = ErrorCost(edges=edge_cost)
+    exact = hinge(M3NClassifier(cost=cost, solver="bmrm", **options).fit(X, y))
+    found = hinge(M3NClassifier(cost=cost, learning=learning, **options).fit(X, y))
+    plain = hinge(M3NClassifier(solver="bmrm", **options).fit(X, y))
+    assert exact - 1e-6 <= found <= exact + 0.1 * (plain - exact)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse", "sparse edges", "weighted", "missing"])
+def test_softmax_margins_have_costs_of_edges(form):
+    X, y = images()
+    edge_cost, truths = random_edge_costs(3), y.reshape(len(y), -1).copy()
+    graph = lattice((2, 3))
+    ones = np.ones((graph.n_edges, 1))
+    rows = [x.reshape(6, 2) for x in X]
+    if form.startswith("sparse"):
+        rows = [sp.csr_matrix(own) for own in rows]
+        ones = sp.csr_matrix(ones) if form == "sparse edges" else ones
+    weight = np.array([1.0, 2.0, 1.0, 0.5]) if form == "weighted" else None
+    examples = [Example(own, graph.edges, ones) for own in rows]
+    if form == "missing":
+        truths[:, 0] = -1
+    field = TRWCRF(
+        learning=Exact(cost=ErrorCost(edges=edge_cost)), C=C, tol=1e-9, max_iter=2000, pairwise="full",
+        fit_intercept=False, edge_features="constant", missing_label=-1,
+    ).fit(examples, list(truths), sample_weight=weight)  # fmt: skip
+    total = 0.0
+    for i, (model, truth) in enumerate(zip(field.models(examples), truths, strict=True)):
+        every = np.array(list(product(range(3), repeat=6)))
+        agrees = ((every == truth) | (truth < 0)).all(axis=1)
+        scores = np.array([score(model, labels) for labels in every])
+        costs = np.array([cost_of(labels, truth, graph.edges, edge_cost) for labels in every])
+        loss = np.logaddexp.reduce(scores + costs) - np.logaddexp.reduce(scores[agrees])
+        total += loss if weight is None else weight[i] * loss
+    assert_allclose(field.loss_curve_[-1], regularised(field, total), rtol=1e-6)
+    assert field.converged_
+
+
+@pytest.mark.parametrize("factors", [0.7, {"triple": 0.7}])
+def test_factors_have_costs(factors):
+    X, y = factor_examples(3, n_classes=2)
+    edge_cost = random_edge_costs(2)
+    cost = ErrorCost(edges=edge_cost, factors=factors)
+    for kind, learning in (("hinge", MaxMargin(cost=cost)), ("soft", Exact(cost=cost))):
+        estimator = M3NClassifier if kind == "hinge" else TRWCRF
+        field = estimator(
+            learning=learning, C=C, tol=1e-6, max_iter=3000, edge_features="constant", fit_intercept=False
+        ).fit(X, y)
+        costs = []
+        for x, truth in zip(X, y, strict=True):
+            charged = x.factors if isinstance(factors, float) else factors
+            nodes = [own for name in charged for own in x.factors[name].scope]
+            costs.append(
+                lambda labels, x=x, truth=truth, nodes=nodes: cost_of(labels, truth, x.edges, edge_cost, nodes, 0.7)
+            )
+        value = regularised(field, enumerated_loss(field.models(X), y, costs, kind))
+        assert_allclose(field.loss_curve_[-1], value, rtol=1e-6)
+
+
+def test_shards_have_costs_of_edges():
+    X, y = images()
+    field = TRWCRF(learning=Exact(cost=ErrorCost(edges="boundary")), tol=1e-8, edge_features="difference")
+    whole = clone(field).fit(X, y)
+    parts = clone(field).fit(Shards.from_arrays([(X[:1], y[:1]), (X[1:], y[1:])]))
+    assert_allclose(parts.coef_, whole.coef_, atol=1e-5)
+    assert_allclose(parts.edge_coef_, whole.edge_coef_, atol=1e-5)
+
+
+def test_predictions_have_the_least_expected_cost():
+    X, y = images()
+    cost = ErrorCost(nodes=None, edges=random_edge_costs(3, 1))
+    # Costs that are lower for some wrong labels make the best labels differ from the most probable labels.
+    field = TRWCRF(learning="exact", cost=cost, edge_features="constant").fit(X, y)
+    pairs = field.predict_edge_proba(X)
+    differs = False
+    for x, own, model in zip(X, pairs, field.models(X), strict=True):
+        every = np.array(list(product(range(3), repeat=6)))
+        charges = np.einsum("abcd,ecd->eab", cost.edges, own)
+        tail, head = model.graph.edges.T
+        expected = [charges[np.arange(len(tail)), labels[tail], labels[head]].sum() for labels in every]
+        found = field.predict(x[None])[0].ravel()
+        charged = charges[np.arange(len(tail)), found[tail], found[head]].sum()
+        assert_allclose(charged, np.min(expected), rtol=1e-6)
+        differs |= bool(np.any(field.predict_proba(x[None])[0].reshape(6, 3).argmax(axis=1) != found))
+    assert differs
+
+
+def test_costs_follow_the_order_of_classes():
+    X, y = images()
+    order, edges = [2, 0, 1], random_edge_costs(3)
+    names = np.array(["a", "b", "c"])[y]
+    options = {"edge_features": "constant", "tol": 1e-8}
+    sorted_cost = ErrorCost(nodes=1 - np.eye(3), edges=edges)
+    first = TRWCRF(learning=Exact(cost=sorted_cost), **options).fit(X, names)
+    listed = ErrorCost(nodes=1 - np.eye(3), edges=edges[np.ix_(order, order, order, order)])
+    other = TRWCRF(learning=Exact(cost=listed), classes=["c", "a", "b"], **options).fit(X, names)
+    assert_allclose(other.edge_coef_, first.edge_coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["trw", "loopy", "mean_field"])
+def test_expected_cost_of_sweeps(method):
+    rng = np.random.default_rng(1)
+    cost = rng.random((3, 3)) * (1 - np.eye(3))
+    y = rng.integers(3, size=(2, 3, 4))
+    X = rng.normal(size=(2, 3, 4, 2)) + y[..., None]
+    encoded = encode_X(X, edge_features="difference", edge_types="tied")
+    batches = make_batches(encoded, encode_y(y, encoded).labels)
+    potentials = LinearPotentials(2, 3, make_pairwise_form("symmetric", 3), n_edge_features=3)
+    sweeps = FixedSweeps(method=method, n_sweeps=4)
+    risk = EmpiricalRisk(TruncatedLoss(sweeps, "expected_cost", cost), potentials, batches)
+    coef = 0.5 * rng.normal(size=potentials.n_coef)
+    found = risk.value_grad(coef)
+    expected = 0.0
+    for batch in batches:
+        b = sweeps.marginals(potentials.model(coef, batch.example)).unary
+        expected += float(sum(b[s] @ cost[:, label] for s, label in enumerate(batch.labels)))
+    assert_allclose(found.value, expected, rtol=1e-10)
+    assert_allclose(found.gradient, five_point(lambda w: risk.value_grad(w).value, coef), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", ["trw", "mean_field"])
+def test_expected_cost_with_factors(method):
+    X, y = factor_examples(3, n_classes=3)
+    cost = np.array([[0.0, 1.0, 3.0], [2.0, 0.0, 1.0], [1.0, 0.5, 0.0]])
+    learning = TruncatedInference(inference=method, n_sweeps=3, loss="expected_cost", cost=cost)
+    field = TRWCRF(learning=learning, edge_features="constant", C=2.0).fit(X, y)
+    total = sum(
+        float(np.einsum("sa,as->", probability, cost[:, truth]))
+        for probability, truth in zip(field.predict_proba(X), y, strict=True)
+    )
+    weights = [field.coef_, field.edge_coef_, *field.factor_coef_.values()]
+    assert_allclose(field.loss_curve_[-1], sum((w**2).sum() for w in weights) / 2 + 2.0 * total, rtol=1e-6)
+
+
+def test_the_cost_of_the_estimator_is_the_cost_of_the_loss():
+    X, y = images()
+    cost = np.array([[0.0, 1.0, 3.0], [2.0, 0.0, 1.0], [1.0, 0.5, 0.0]])
+    own = TRWCRF(learning=TruncatedInference(loss="expected_cost", cost=cost)).fit(X, y)
+    shared = TRWCRF(learning=TruncatedInference(loss="expected_cost"), cost=cost).fit(X, y)
+    assert_array_equal(shared.coef_, own.coef_)
+    with pytest.raises(ValueError, match="set twice"):
+        TRWCRF(learning=TruncatedInference(loss="expected_cost", cost=cost), cost=cost).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        (TRWCRF(learning=TruncatedInference(cost=1 - np.eye(3))), "cost needs loss='expected_cost'"),
+        (TRWCRF(learning=Exact(cost=ErrorCost(edges=np.ones((3, 3))))), "edges must have shape"),
+        (TRWCRF(learning=Exact(cost=ErrorCost(edges=np.ones((3,) * 4)))), "edges must be zero where"),
+        (TRWCRF(learning=Exact(cost=ErrorCost(edges=-random_edge_costs(3)))), "edges must not be negative"),
+        (TRWCRF(learning=Exact(cost=ErrorCost(edges="border"))), "edges"),
+        (TRWCRF(learning="exact", cost=ErrorCost(factors=1.0)), "do not support costs of factors"),
+        (M3NClassifier(learning=MaxMargin(rescaling="slack"), cost=ErrorCost(edges="pairs")), "only costs of nodes"),
+    ],
+)
+def test_wrong_costs(field, message):
+    X, y = images()
+    with pytest.raises(ValueError, match=message):
+        field.fit(X, y)
