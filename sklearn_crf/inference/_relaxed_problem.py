@@ -99,7 +99,7 @@ def compute_bound_rise(field, beliefs, messages, fresh, along_chains):
     Up to a constant, :math:`r^{\nu}` is the next message of t divided by its last message. At a fixed point, the
     difference is 0.
     """
-    # beliefs: (N, K) float64, probabilities; messages: (2E, width), last messages;
+    # beliefs: (N, K) float64, probabilities; messages: (2E, width), last messages
     # fresh: (2E, width), next parallel messages
     # along_chains: whether edge probabilities come from chains with ascending nodes, so that t is always the later end
     # returns (N,) float64; the contribution of an edge is added to its first node
@@ -201,7 +201,7 @@ class RecentFall:
 def descend_to_labeling(algorithm, model, run):
     """Lower the bound until it converges or a labeling attains it; return the best labeling of all iterations."""
     # algorithm: object with ``max_iter`` and ``tol``, which is relative to the size of the bound
-    # run: ``run.lower()`` makes an iteration and returns the decrease of ``run.bound``;
+    # run: ``run.lower()`` makes an iteration and returns the decrease of ``run.bound``
     # ``run.labels()`` returns the current labels; ``run.state`` is the state for a warm start
     best: Any = None
     best_score, converged, n_iter = -np.inf, False, 0
@@ -237,7 +237,7 @@ def make_still_falling_warning(algorithm, fall):
 def descend_to_marginals(algorithm, run, bound):
     """Lower the bound until messages converge, and return the marginals at convergence."""
     # algorithm: object with ``max_iter`` and ``tol``, the largest change of a message at convergence
-    # run: ``run.iterate()`` makes an iteration and returns the largest change;
+    # run: ``run.iterate()`` makes an iteration and returns the largest change
     # ``run.marginals(**fields)`` returns the result with these fields
     # bound: kind of the bound on the log-partition, a field of the result
     change, n_iter = np.inf, 0

@@ -170,7 +170,7 @@ def convert_factor_marginals(
     **fields: Any,
 ) -> Marginals:
     """Convert the marginals of a model's factor graph to marginals of the model."""
-    # terms: (N,); unary: (N, K) with at most as many states as the model; log_table: (n_cells,);
+    # terms: (N,); unary: (N, K) with at most as many states as the model; log_table: (n_cells,)
     # fields: further fields of the result
     fields = {"log_z": float(terms.sum()), "log_z_terms": terms, **fields}
     if isinstance(model, FactorGraph):

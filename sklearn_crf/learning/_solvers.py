@@ -255,7 +255,7 @@ class GradientSteps(Solver):
             n_constant_errors = problem.risk.n_constant_errors
 
             def has_cycled(n_errors):
-                # From a bad start, every step may give all nodes one label, alternately one label and another.
+                # From a bad start, the steps may give all nodes the same label, and alternate between two such labels.
                 # The number of errors then recurs, although training is not stuck in a cycle.
                 # Contrastive divergence counts no errors and has no cycles: sampling noise dominates its gradient.
                 return n_errors is not None and n_errors < n_constant_errors and cycles.update(n_errors)

@@ -35,7 +35,7 @@ class ShardMoments(NamedTuple):
         return cls(total, mean + shift, weight @ np.square(centred) - total * np.square(shift))
 
     def joined(self, other):
-        """Return the moments of the union of both sets of samples."""
+        """Return the moments of these samples together with the samples of ``other``."""
         total = self.total + other.total
         share = np.divide(other.total, total, out=np.zeros_like(total), where=total > 0)
         gap = other.mean - self.mean

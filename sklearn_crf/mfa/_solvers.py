@@ -424,7 +424,7 @@ def _descend(
     problem: Any, start: np.ndarray, value: float, max_iter: int, tol: float, history_size: int, callback: Callable
 ) -> tuple[Any, bool, bool]:
     """Run L-BFGS and return its result, whether it has converged, and whether the callback stopped it."""
-    # value: loss at the start;
+    # value: loss at the start
     # converged: whether the gradient is within the tolerance, or recent iterations gained too little
     # callback: function called after each iteration; if it returns True, the run stops without convergence
     latest: deque = deque([value], maxlen=N_FLAT + 1)

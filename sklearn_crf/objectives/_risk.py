@@ -76,7 +76,7 @@ class EmpiricalRisk:
     batch.
     """
 
-    # batches: list of Batch with labels;
+    # batches: list of Batch with labels
     # n_jobs: number of threads, which process several batches, or parts of one batch
     # seed: for objectives that draw samples; the seed of a call depends on the batch and the pass too
 

@@ -258,8 +258,8 @@ class FastRisk(EmpiricalRisk):
 def plane_oracle(risk, C, scale, n_threads=1, *, by_blocks=True, by_dual=False):
     """Return an oracle for the cutting planes of a risk, from the first fast path that applies."""
     # C, scale, n_threads: parameters of PlaneOracle
-    # by_blocks: whether the solver updates the weights after each block;
-    # otherwise it requests all cutting planes at once
+    # by_blocks: whether the solver updates the weights after each block
+    # Without ``by_blocks``, the solver requests all cutting planes at once.
     # by_dual: whether the solver uses the dual variables of fast paths that have them
     kinds = FORESTS + FOREST_DUALS if by_dual else FORESTS
     for kind in applying(kinds, risk.objective, risk.potentials, risk.batches):

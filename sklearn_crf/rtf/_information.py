@@ -13,8 +13,8 @@ WINDOW, _SIGMA = 11, 1.5
 _C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 _NOISE = 0.4
 
-# Variance below which a neighbourhood counts as flat;
-# minimum similarity of a scale, positive so that its power is real.
+# Variance below which a neighbourhood counts as flat.
+# Minimum similarity of a scale, positive so that its power is real.
 _FLAT = 1e-15
 _LEAST = 1e-6
 

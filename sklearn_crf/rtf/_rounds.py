@@ -136,7 +136,7 @@ def split_off(images: Any, fraction: float, rng: Any, is_table: bool = False) ->
 
     Equal images are held out together, and their weights are added. A weight then has the same effect as copies.
     """
-    # images: images in memory or in shards;
+    # images: images in memory or in shards
     # returns two choices, each with a method name of ImagesHere and its arguments
     first, weight, n_pixels = images.copies(is_table)
     counted = np.unique(first[weight > 0])

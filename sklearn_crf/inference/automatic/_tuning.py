@@ -30,8 +30,8 @@ N_PROBED_NODES, NEIGHBORHOOD_SIZES, MOST_PROBED_CELLS = 16, (60, 30, 15), 2.0**1
 # With larger values, estimates of large models are more reliable, but slower.
 MOST_FACTORS, MOST_JOINT_STATES = 6000, 2**20
 
-# Damping if plain messages do not converge;
-# number and length of averaged runs if damped messages do not converge either.
+# Damping if plain messages do not converge.
+# Number and length of averaged runs if damped messages do not converge either.
 # Tuned on random grids with mixed couplings. More damping and more runs take longer.
 DAMPING, N_AVERAGED_PARTS, SWEEPS_OF_A_PART = 0.5, 20, 5
 
@@ -42,8 +42,8 @@ MOST_ERROR = 0.05
 # In larger models, a single fixed point dominates and the search takes long, so only one further start is tried.
 MOST_NODES_WITH_PHASES, MOST_ENTRIES_WITH_PHASES = 2000, 2**22
 
-# Numbers of favoured labelings: constant labelings; results of searches (and number of sweeps of a search);
-# local optima.
+# Numbers of favoured labelings: constant labelings; results of searches (and number of sweeps of a search).
+# Local optima.
 # More labelings find more fixed points, but take longer.
 N_FAVOURED_STATES, N_SEARCHES, SWEEPS_OF_A_SEARCH, N_CLIMBS = 5, 2, 100, 4
 
@@ -66,14 +66,14 @@ FEWEST_ITERATIONS = 10
 # Each decoding is followed by hill climbing, which takes time and may find better labels.
 N_LOOKS = 10
 
-# Large neighbourhood searches: work of each of the two searches, in sweeps over the nodes; minimum number of sweeps;
-# maximum number of table entries that each search reads, about four seconds.
+# Large neighbourhood searches: work of each of the two searches, in sweeps over the nodes; minimum number of sweeps.
+# Maximum number of table entries that each search reads, about four seconds.
 # After 20,000 sweeps, scores are a sixth of a per cent below the best (planted, triangular and 64-state grids).
 # Both searches start from the same labels, because restarts that exchange results become alike.
 SEARCH_SWEEPS, FEWEST_SEARCH_SWEEPS, SEARCH_WORK = (20_000, 30_000), 500, 1.5e9
 
-# Elimination over the most probable states of each node: maximum number of cells; minimum number of states per node;
-# temperatures for computing probabilities; number of message sweeps; fraction of the search budget left for later.
+# Elimination over the most probable states of each node: maximum number of cells; minimum number of states per node.
+# Temperatures for computing probabilities; number of message sweeps; fraction of the search budget left for later.
 # Tuned on grids and planar graphs with 24 to 64 states.
 NARROW_CELLS, FEWEST_STATES, TEMPERATURES, NARROW_SWEEPS, LEFT_TO_SEARCH = 2**22, 5, (1.0, 0.5, 0.25), 50, 0.75
 
@@ -89,8 +89,8 @@ LOOSE = 0.001
 # For planted colourings, four times as many entries take 2.8 s instead of 1.0 s (benchmarks/quality/feasibility.py).
 FIRST_BRANCHES, BRANCHES, FEW_NODES = 3e7, 5e8, 500
 
-# Cycle relaxation for models of two states: maximum number of nodes and edges; number from which a model is large;
-# number of linear programs for a large model.
+# Cycle relaxation for models of two states: maximum number of nodes and edges; number from which a model is large.
+# Number of linear programs for a large model.
 # The relaxation takes less time than the search and usually ends with a proof.
 # For large models, a linear program takes up to two seconds, and the first few programs find most of the proofs.
 # Tuned on grids, planar and regular graphs with other seeds than in the benchmark.

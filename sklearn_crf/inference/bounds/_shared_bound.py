@@ -134,7 +134,7 @@ class NodeShares:
 
     def from_messages(self, messages):
         """Convert tree-reweighted messages to a vector; a fixed point of the messages gives the minimum."""
-        # messages: sent with the edge probabilities of these trees
+        # messages: messages that were sent with the edge probabilities of these trees
         scores = messages.values
         if not messages.as_scores:
             with np.errstate(divide="ignore"):

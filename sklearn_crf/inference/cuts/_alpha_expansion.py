@@ -91,7 +91,7 @@ class _MoveMaking(Inference):
         return (
             f"tables do not suit {type(self).__name__}: edge {edge} (nodes {tail} and {head}, type "
             f"{model.edge_type[edge]}) violates {self._condition.format(a=a, b=b, alpha=alpha)} by "
-            f"{-slack.min():.6g}; use nonsubmodular='truncate' or another inference."
+            f"{-slack.min():.6g}: use nonsubmodular='truncate' or another inference."
         )
 
     def _map(self, model, *, init=None, n_threads=1):

@@ -52,7 +52,7 @@ def solve_mean_in_tiles(
     # n_jobs: number of threads, which share the tiles; results do not depend on it
     # reach: distance from the border of a window within which its model may differ from the model of the plane
     # period: windows begin at rows and columns that are multiples of this number
-    # and_also: ``and_also(model, n_threads)`` returns further values (N, ...);
+    # and_also: ``and_also(model, n_threads)`` returns further values (N, ...)
     # Each tile stores the further values of its pixels.
     # margin, max_margin: initial and maximum number of rows and columns around a tile
     # tiles: tiles to use instead of tiles of n_pixels

@@ -7,8 +7,8 @@
 SMALLEST_RANGE = 2**14
 
 # Number of values that one call processes, summed over its iterations.
-# A smaller number needs more calls;
-# with a larger number, Ctrl-C is noticed later, because it is only checked between calls.
+# A smaller number needs more calls.
+# With a larger number, Ctrl-C is noticed later, because it is only checked between calls.
 NUMBERS_AT_ONCE = 2**20
 
 # Number of columns of the inverse computed at once. More columns take more memory; fewer columns require more calls.

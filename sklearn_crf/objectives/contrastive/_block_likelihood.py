@@ -35,7 +35,7 @@ def takes_enumeration(size, n_columns):
 
 def enumerate_marginals(model, start, size):
     """Return the statistics and log-partitions of unconnected blocks of nodes, computed by enumeration."""
-    # start: (n_blocks,), first node of each block;
+    # start: (n_blocks,), first node of each block
     # size: (n_blocks,), number of nodes of each block, which are consecutive
     unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
     terms = np.zeros(len(unary))

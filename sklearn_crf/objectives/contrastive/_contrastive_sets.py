@@ -15,7 +15,7 @@ _MOST_LABELINGS = 2**16
 
 
 def tangent_sets(model: PairwiseModel, labels: np.ndarray) -> AssignmentSets:
-    r"""Return sets of the true and one other labeling each, tangent to the likelihood at a model (Lemma 3).
+    r"""Return sets tangent to the likelihood at a model, one for each wrong labeling (Lemma 3).
 
     .. math::
         w_{jk} = |Y| \sum_{y \in \{y_j, y_k\}} \tfrac1{|Y|} \, p(y; \theta_0), \qquad

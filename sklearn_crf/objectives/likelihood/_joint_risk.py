@@ -48,8 +48,8 @@ def make_tangent(value_grad: Callable[[np.ndarray], RiskValue], at: np.ndarray) 
 class RiskLessObserved(EmpiricalRisk):
     """Difference of a risk and the log-partition given the known labels, or the tangent of this log-partition."""
 
-    # observed: function that evaluates the log-partition given known labels, or its tangent;
-    # None if all nodes are labelled
+    # observed: function that evaluates the log-partition given known labels, or its tangent
+    # It is None if all nodes are labelled.
 
     def __init__(self, risk: EmpiricalRisk, observed: Callable[[np.ndarray], RiskValue] | None = None):
         super().__init__(risk.objective, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)

@@ -140,7 +140,7 @@ def count_member_cycles(batch):
 
 
 def _find_earlier_edges(graph):
-    """Return the start of each node in a list of half-edges to neighbours with lower numbers, and this list."""
+    """Return each node's half-edges to neighbours with lower numbers, as starts and a concatenated list."""
     tail, head = graph.edges.T
     half_edge = 2 * np.arange(graph.n_edges, dtype=np.int32) + (tail < head)
     later = np.maximum(tail, head)

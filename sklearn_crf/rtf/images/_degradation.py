@@ -473,8 +473,8 @@ def lifted(X, degradations):
 
 def degrade_image(image, degradation, rng, kind=None):
     """Degrade a clean image and interpolate the result to its lattice, in the units of the user."""
-    # image: (H, W, D); kind: data type of the result; float64 if float32 cannot represent it;
-    # None for the data type of the image
+    # image: (H, W, D); kind: data type of the result; float64 if float32 cannot represent it
+    # ``kind=None`` stands for the data type of the image.
     kind = image.dtype if kind is None else kind
     if kind == np.float32:
         return degradation.lifted(degradation(image, rng))

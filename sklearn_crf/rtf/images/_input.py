@@ -367,13 +367,15 @@ class Reading:
             if len(shape) != ndim:
                 raise ValueError(f"X[{i}] is an Example on a lattice of {len(shape)} axes, but {ndim} axes are needed.")
             if not isinstance(x.node_features, np.ndarray):
-                raise TypeError(f"X[{i}] is an Example whose node_features are sparse, but dense ones are required.")
+                raise TypeError(
+                    f"X[{i}] is an Example whose node_features are sparse, but dense node_features are required."
+                )
             for name in ("edge_features", "edge_type", "n_states"):
                 if getattr(x, name) is not None:
                     raise ValueError(
                         f"X[{i}] is an Example with {name}, which {type(self.door).__name__} does not support: the "
-                        "window defines the pairs, the features of both nodes define their features, and each node "
-                        "may take any class."
+                        "window defines the pairs, a pair uses the features of both its nodes, and each node may take "
+                        "any class."
                     )
         if not 1 <= ndim <= 3:
             raise ValueError(f"X[0] is an Example on a lattice of {ndim} axes, but 1 to 3 are supported.")
