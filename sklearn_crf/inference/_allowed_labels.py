@@ -51,7 +51,7 @@ class Constraints(NamedTuple):
         return sum(len(part) for part in self[1:-1])
 
     def find_active_nodes(self, nodes):
-        """Return a mask (M,) uint8 of the given nodes and of the auxiliary nodes of factors on given nodes only."""
+        """Return a mask (M,) uint8 of the given nodes, and of auxiliary nodes whose factors only join given nodes."""
         # nodes: (n_nodes,) bool
         return np.array([*nodes, *(nodes[scope].all() for scope in self.listed_factors)], dtype=np.uint8)
 

@@ -56,7 +56,7 @@ def coarsen_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
     potentials, power = risk.potentials, _EDGE_POWER
     if not potentials.form.prefers_no_state:
         # Tables also give scores to single states.
-        # These scores belong to nodes, so edge features must not be divided then.
+        # These scores belong to nodes, so in this case edge features must not be divided.
         power = 0.0
         if len(set(lengths)) == 1:
             potentials = copy.copy(potentials)

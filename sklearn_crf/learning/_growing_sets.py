@@ -132,8 +132,7 @@ class PlannedSets(Objective):
     # generators: list of Generator, which generate labelings in training
     # n_examples: total number of examples in all shards
     # first: number of the first example of each shard
-    # observed: (m, *lattice) int32, labelings of all shards, if init is "observed" and there are several shards; else
-    # None
+    # observed: (m, *lattice) int32, labelings of all shards, if init is "observed" and there are several; else None
 
     of_examples = True
 

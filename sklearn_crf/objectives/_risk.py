@@ -78,7 +78,7 @@ class EmpiricalRisk:
 
     # batches: list of Batch with labels
     # n_jobs: number of threads, which process several batches, or parts of one batch
-    # seed: for objectives that draw samples; the seed of a call depends on the batch and the pass too
+    # seed: for objectives that draw samples; the seed of a call also depends on the batch and on the pass
 
     #: Name of the algorithm that evaluates the risk.
     path = "general"

@@ -348,7 +348,7 @@ class JointTraining:
         ]
 
     def _build_risk(self, number, *, is_training):
-        """Return the cascade's risk on a round's training images, or on held-out images, and the last field's plan."""
+        """Return the cascade's risk on a round's training or held-out images, and the plan of the last field."""
         inputs, degradations = self.seen(number, self.fitted)
         data = [self._read(*own, degradations) for own in zip(self.stages, self.fitted, inputs, strict=True)]
         options, last = data[-1]

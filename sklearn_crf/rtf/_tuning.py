@@ -75,7 +75,7 @@ MOST_DRAWS = 100
 SQUARES_OF_IMAGE, LEAST_SQUARE, LARGEST_SQUARE = 4, 4, 32
 
 # Number of pixels for estimating the whitening; number of factors for the moments of leaves.
-# More samples take longer; with fewer, curvatures differ more from 1 and training needs more iterations.
+# More samples take longer. With fewer samples, curvatures differ more from 1, and training needs more iterations.
 SAMPLES_OF_WHITENING, SAMPLES_OF_MOMENTS = 50_000, 100_000
 
 # Relative variance, as a fraction of the largest variance, below which a direction consists of rounding errors.

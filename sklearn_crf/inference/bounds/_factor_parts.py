@@ -59,7 +59,7 @@ def lay_out_forests(model, forests, weights):
 
 
 def lay_out_factors(model, entropy):
-    """Return the layout whose parts are single factors and nodes without factors (for "factors": all nodes)."""
+    """Return the layout of single factors and nodes as parts: nodes without factors or, for "factors", all nodes."""
     factors = list_large_factors(model)
     n_factors = len(factors)
     lengths = model.arity[factors]

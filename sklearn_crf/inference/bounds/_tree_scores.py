@@ -36,7 +36,7 @@ def group_trees(trees):
 
 
 class TreeMeans:
-    """Weighted means over trees of values of nodes and edges."""
+    """Weighted means, over trees, of node values and edge values."""
 
     def __init__(self, trees):
         self.weights = trees.weights

@@ -10,7 +10,7 @@ TYPES_PER_PORTION = 1 << 14
 # Number of nodes above which moves on a model in memory go row by row, which is 15 % slower but needs less memory.
 NODES_FOR_ROWS = 1 << 21
 
-# Fraction of nodes with a choice in a move above which nodes without a choice are not identified.
+# If a larger fraction of nodes has a choice in a move, nodes without a choice are not identified.
 # With strong couplings, a larger fraction has a choice, and identifying the rest takes longer than it saves.
 MOST_FREE = 3 / 4
 

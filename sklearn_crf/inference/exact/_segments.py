@@ -147,7 +147,7 @@ def _find_best_of_chain(model: SegmentModel, number: int, m: int) -> BestLabelin
     runs = np.full((n_short, n_classes, m), -np.inf)
     of_nodes, sums = model.unary[first:stop].astype(np.float64), np.zeros((stop - first + 1, n_classes))
     if len(model.means):
-        # Here, sums over runs get the weight of the longest runs. Where runs end, they get the rest of their weight.
+        # Here, sums over runs get the weight of the longest runs. The rest of the weight is added when a run ends.
         of_nodes += model.means[first:stop].astype(np.float64) / (n_short + 1)
         sums = np.cumsum(np.pad(model.means[first:stop].astype(np.float64), ((1, 0), (0, 0))), axis=0)
     tail = _EndingRuns(np.full((n_classes, m), -np.inf), np.zeros_like(ranks), ranks)

@@ -21,7 +21,7 @@ N_EXCHANGES = 16
 MOST_ANNEALING_SWEEPS, ANNEALED_SHARE, FROZEN = 1000, 0.3, 0.02
 
 # Range of temperatures of perturbations, relative to the mean cost of changing one label.
-# The whole range gained on spin glasses and Potts models of several sizes.
+# On spin glasses and Potts models of several sizes, all temperatures of this range improved labels.
 COOLEST, HOTTEST = 0.1, 0.4
 
 # Number of moves after a perturbation, before its changes are kept or undone; maximum number of moves after annealing.

@@ -95,7 +95,7 @@ class SweptGraphs:
     ) -> dict[int, tuple[np.ndarray, np.ndarray]]:
         """Return node marginals of all batches, and for each example whether its messages failed to converge."""
         chosen, n_classes = list(self.batches), scores.tables.shape[3]
-        # Start with zeros, because the kernel leaves the rows of examples that fail unwritten
+        # Start with zeros, because the kernel does not write the rows of examples that fail.
         found = [np.zeros((self.batches[i].n_nodes, n_classes), self.dtype) for i in chosen]
         _, failed = self._run(chosen, {_MARGINALS: found}, scores, tol, max_iter, n_threads)
         return dict(zip(chosen, zip(found, failed, strict=True), strict=True))

@@ -383,7 +383,7 @@ def _build_inequalities(rows: set, n_edges: int) -> tuple:
 
 
 def _iterate_short_cycles(cuts):
-    """Yield inequalities of triangles with the additional node, and of cycles of four edges if there are few."""
+    """Yield the inequalities of triangles with the additional node and, if they are few, of four-edge cycles."""
     edges = cuts.graph.edges.tolist()
     first = len(edges) - cuts.n_nodes if cuts.has_root else len(edges)
     if cuts.has_root:
