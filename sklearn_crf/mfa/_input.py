@@ -184,10 +184,7 @@ class SampleReading:
             require_complete(X)
         check_classification_targets(y)
         if self.n_factors > X.shape[1]:
-            raise ValueError(
-                f"n_factors={self.n_factors} is larger than the number of features of X, {X.shape[1]}: decrease "
-                "n_factors."
-            )
+            raise ValueError(f"n_factors={self.n_factors} is larger than n_features={X.shape[1]}: decrease n_factors.")
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         X, y, weight = _keep_positive_weights(weight, X, y, weight)
         X = np.asarray(X, dtype=np.float64)

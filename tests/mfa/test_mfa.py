@@ -387,7 +387,7 @@ def test_one_class_is_a_density():
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"n_factors": 5}, "n_factors=5 is larger than the number of features of X, 4"),
+        ({"n_factors": 5}, "n_factors=5 is larger than n_features=4"),
         ({"n_components": 150}, "fewer than n_components=150"),
         ({"objective": "conditional"}, "'objective' parameter .* Got 'conditional'"),
         ({"noise": "spherical"}, "'noise' parameter .* Got 'spherical'"),
@@ -399,8 +399,11 @@ def test_one_class_is_a_density():
         ({"priors": Priors(mean_scale=0.0)}, "'mean_scale' parameter of Priors"),
         ({"init": "best"}, "'init' parameter .* Got 'best'"),
         ({"init": np.zeros((3, 2, 3))}, r"means.\] must have shape \(3, 2, 4\), got \(3, 2, 3\)"),
-        ({"init": {"weights": np.ones((3, 2))}}, "needs 'means'"),
-        ({"init": {"means": np.zeros((3, 2, 4)), "weights": np.zeros((3, 2))}}, "weights must be finite and positive"),
+        ({"init": {"weights": np.ones((3, 2))}}, "init must have the key 'means'"),
+        (
+            {"init": {"means": np.zeros((3, 2, 4)), "weights": np.zeros((3, 2))}},
+            r"weights'\] must be finite and positive",
+        ),
     ],
 )
 def test_parameters_that_cannot_be_meant(clusters, kwargs, message):
