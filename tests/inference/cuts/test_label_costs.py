@@ -153,5 +153,5 @@ def test_tables_must_suit_the_moves_for_two_labels_too():
 def test_estimators_reject_label_costs():
     X = np.random.default_rng(0).normal(size=(4, 5, 2))
     inference = clone(AlphaExpansion(label_costs=np.ones(2)))
-    with pytest.raises(ValueError, match=r"label_costs=None: only sklearn_crf\.solve"):
+    with pytest.raises(ValueError, match=r"label_costs=None, because only sklearn_crf\.solve"):
         DRFClassifier(inference=inference).fit(X, (X[..., 0] > 0).astype(int))
