@@ -115,6 +115,37 @@ def diagnosis(rng, n_causes=60, n_findings=60):
     return FactorGraph.from_factors([2] * n_causes, factors)
 
 
+def sparse_network(rng, n_nodes=120, n_states=3, n_parents=3):
+    """Return a Bayesian network without observations; half of the conditional probabilities are zero."""
+    factors = []
+    for node in range(n_nodes):
+        parents = sorted(rng.choice(node, min(node, n_parents), replace=False).tolist()) if node else []
+        shape = (n_states,) * (len(parents) + 1)
+        weight = rng.random(shape) * (rng.random(shape) < 0.5)
+        weight[weight.sum(axis=-1) == 0] = 1.0
+        with np.errstate(divide="ignore"):
+            factors.append(((*parents, node), np.log(weight / weight.sum(axis=-1, keepdims=True))))
+    return FactorGraph.from_factors([n_states] * n_nodes, factors)
+
+
+def hypergraph_colouring(rng, n_nodes=60, n_factors=220, n_colours=2, arity=4):
+    """Return preferences for colours, and factors that score sets of nodes of the same colour."""
+    factors = [((s,), 0.3 * rng.normal(size=n_colours)) for s in range(n_nodes)]
+    for _ in range(n_factors):
+        scope = tuple(np.sort(rng.choice(n_nodes, arity, replace=False)).tolist())
+        table = np.zeros((n_colours,) * arity)
+        for colour in range(n_colours):
+            table[(colour,) * arity] = rng.normal() - 1.0
+        factors.append((scope, table))
+    return FactorGraph.from_factors([n_colours] * n_nodes, factors)
+
+
+def pigeons(n_pigeons=9, n_holes=8):
+    """Return a colouring of a clique with one colour too few."""
+    table = np.where(np.eye(n_holes, dtype=bool), FORBIDDEN, 0.0)
+    return PairwiseModel(clique(n_pigeons), np.zeros((n_pigeons, n_holes)), [table])
+
+
 def network_with_zeros(rng, n_nodes=100, n_states=4):
     """Return a Bayesian network whose tables have many zero probabilities, with observed nodes."""
     factors = []
@@ -190,6 +221,11 @@ LABELED = {
     "quasi-group": lambda rng: latin_square(rng, 10, 60, 0),
     "any tables 10 x 10": lambda rng: tables(lattice((10, 10)), rng, 6),
     "Potts 20 x 20": lambda rng: potts(lattice((20, 20)), rng, 4, 0.6),
+    "network, 3 parents": sparse_network,
+    "hypergraph, 2 colours": hypergraph_colouring,
+    "hypergraph, 3 colours": lambda rng: hypergraph_colouring(rng, n_factors=300, n_colours=3, arity=3),
+    "max-clique of 200": lambda rng: max_clique(rng, 200),
+    "cubic spins of 1,500": lambda rng: cubic_spins(rng, 1500),
 }
 
 #: Families for marginals: functions from a random generator to a model, by name.
