@@ -195,8 +195,8 @@ class FieldClassifier(TrainableField):
             Inference that computes an upper bound on the best score, or its name. None is
             :class:`~sklearn_crf.inference.AutoMap` with this budget.
         budget : {"step", "fast", "default", "long"} or float, default=1e8
-            Work for each example, as in :class:`~sklearn_crf.inference.AutoMap`. The default takes about four seconds
-            if a gap remains. With more work than "default", clusters also tighten the bound.
+            Work for each example, as in :class:`~sklearn_crf.inference.AutoMap`. With more work than "default",
+            clusters also tighten the bound. If a gap remains, the default takes about five seconds, "long" a minute.
 
         Returns
         -------

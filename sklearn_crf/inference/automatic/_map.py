@@ -26,15 +26,14 @@ class AutoMap(Automatic):
 
     All other components are solved by a portfolio. The portfolio starts with roof duality for two states
     (:class:`GraphCut`), :class:`AlphaExpansion` for more states, and :class:`TRWS`, whose bound may prove a labeling to
-    be optimal. A short depth-first branch and bound with soft arc consistency follows. On models of two states with at
-    most 12,000 nodes and edges, and three edges per node, :class:`CycleRelaxation` often finds a proof. Otherwise,
-    :class:`ICM` with five restarts and :class:`LoopyBP` with and without damping follow. Labelings are improved by hill
-    climbing and fused (:func:`fuse_labelings`). Models with factors of more than two nodes use :class:`MPLP`, branch
-    and bound, :class:`LoopyBP` and :class:`AD3`. For up to 500 nodes, branch and bound is then continued. If a gap
-    remains, as in models with mixed couplings, :class:`LargeNeighborhoodSearch` improves the best labels in two runs,
-    with the work of up to 50,000 sweeps over the nodes. Before that, pairwise models with many states and few nodes are
-    solved by elimination over the most probable states of each node (by belief propagation), if at least five are
-    affordable.
+    be optimal. A short branch and bound with soft arc consistency follows. On models of two states with at most 12,000
+    nodes and edges, and three edges per node, :class:`CycleRelaxation` often finds a proof. Otherwise, :class:`ICM`
+    with five restarts and :class:`LoopyBP` with and without damping follow. Labelings are improved by hill climbing and
+    fused (:func:`fuse_labelings`). Models with factors of more than two nodes use :class:`MPLP`, branch and bound,
+    :class:`LoopyBP` and :class:`AD3`. If a gap remains, two rounds of searches improve the best labels: branch and
+    bound (for up to 500 nodes) and :class:`LargeNeighborhoodSearch`, with the work of up to 50,000 sweeps over the
+    nodes. Before that, pairwise models with many states and few nodes are solved by elimination over the most probable
+    states of each node (by belief propagation), if at least five are affordable.
 
     Each algorithm has a budget of table entries to read, so that results do not depend on the machine. For models so
     large that the budget only allows a few iterations, only the first algorithms are used. ``method`` of the result
@@ -56,9 +55,10 @@ class AutoMap(Automatic):
         ``budget="step"``, :class:`TRWS` makes one iteration per call.
     budget : {"step", "fast", "default", "long"} or float, default="default"
         Maximum number of table cells for elimination in a connected component, see :func:`exact_inference`. "default"
-        is about two seconds and 1 GB, and means "fast" if ``bounded``. A smaller budget proportionally reduces the work
-        of the portfolio. A larger budget continues after the default with further searches, branch and bound, and
-        :class:`ClusterTightening` of the bound.
+        is about two seconds and 1 GB, and means "fast" if ``bounded``. The first round of searches is the work of
+        "step" and "fast"; smaller numbers reduce it in proportion. A larger budget continues after the default with
+        further rounds of searches, and :class:`ClusterTightening` of the bound. Of the named budgets, a larger one
+        never gives a lower score.
 
     Examples
     --------

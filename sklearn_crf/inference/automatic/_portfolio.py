@@ -55,6 +55,7 @@ class Candidates:
         self.model, self.max_iter, self.n_threads = model, max_iter, n_threads
         self.climber, self.proof = choose_climber(model), Proof(model)
         self.found, self.bound, self.n_iter, self.names, self.states = [], np.inf, 0, [], {}
+        self.n_branches = 0
 
     @cached_property
     def entries(self):
@@ -106,7 +107,8 @@ class Candidates:
     def branch(self, max_work: float) -> None:
         """Search all labelings by branch and bound, within a budget."""
         value, labels = self.best
-        found, bound, is_complete = run_branch_and_bound(self.model, labels if np.isfinite(value) else None, max_work)
+        start, self.n_branches = labels if np.isfinite(value) else None, self.n_branches + 1
+        found, bound, is_complete = run_branch_and_bound(self.model, start, max_work, self.n_branches)
         if is_complete and found is None:
             message = "model is infeasible: branch and bound over all labelings found that none is allowed."
             raise Infeasible(message, proven=True)
@@ -203,7 +205,7 @@ def run_portfolio(
         candidates.run(MPLP(max_iter=n_iter), former)
     candidates.require_allowed(init)
     if init is None and search and not candidates.certain:
-        candidates.branch(min(effort, 1.0) * _tuning.FIRST_BRANCHES)
+        candidates.branch(min(effort, _tuning.FIRST_EFFORT) * _tuning.FIRST_BRANCHES)
     if is_pairwise and search and not candidates.certain and _affords_cycles(model):
         candidates.run(CycleRelaxation(_count_rounds(model)))
     if init is not None:
@@ -284,40 +286,34 @@ def _explore(candidates):
 
 def _search(candidates, effort):
     """Run branch and bound and large neighbourhood searches; with more effort, repeat them and tighten the bound."""
-    is_small, first, more = candidates.model.n_nodes <= _tuning.FEW_NODES, min(effort, 1.0), max(effort - 1.0, 0.0)
-    if is_small and not candidates.certain:
-        candidates.branch(first * _tuning.BRANCHES)
-    before = candidates.best[0]
-    if not candidates.certain:
-        _search_neighborhoods(candidates, first, 0)
-    if is_small and not candidates.certain and candidates.best[0] > before:
-        candidates.branch(first * _tuning.BRANCHES)
-    # A larger budget continues where a smaller budget ends, so that its result is never worse.
-    for number in range(1, ceil(effort)):
+    # A larger budget continues where a smaller one ends, so that its result is never worse.
+    marks = np.minimum(effort, [0.0, _tuning.FIRST_EFFORT, *range(1, ceil(effort) + 1)])
+    is_small, start = candidates.model.n_nodes <= _tuning.FEW_NODES, candidates.best[1]
+    for number, share in enumerate(np.diff(np.unique(marks))):
+        if is_small and not candidates.certain:
+            candidates.branch(share * _tuning.BRANCHES)
         if not candidates.certain:
-            _search_neighborhoods(candidates, min(effort - number, 1.0), number)
-    if more and is_small and not candidates.certain:
-        candidates.branch(more * _tuning.BRANCHES)
-    if more and np.isfinite(candidates.best[0]) and not candidates.certain:
-        candidates.tighten(more * _tuning.TIGHTENING)
+            _search_neighborhoods(candidates, share, number, start if number < 2 else candidates.best[1])
+        if is_small and not candidates.certain:
+            candidates.branch(share * _tuning.BRANCHES)
+    if effort > 1 and np.isfinite(candidates.best[0]) and not candidates.certain:
+        candidates.tighten((effort - 1) * _tuning.TIGHTENING)
 
 
-def _search_neighborhoods(candidates, effort, number):
-    """Run two large neighbourhood searches from the best labels, longer for larger gaps, and fuse the results."""
+def _search_neighborhoods(candidates, effort, number, labels):
+    """Run a large neighbourhood search from some labels, longer for larger gaps, and fuse the results."""
     # number: index of the call; the first call also tries elimination over the most probable states
     arrays, unary = search_problem(candidates.model)
     share = effort * min(_compute_looseness(candidates, arrays, unary) / _tuning.LOOSE, 1.0)
-    most_sweeps = share * _tuning.SEARCH_WORK / arrays.work_of_sweep
-    if most_sweeps < _tuning.FEWEST_SEARCH_SWEEPS:
+    n_sweeps = min(share * _tuning.SEARCH_SWEEPS, share * _tuning.SEARCH_WORK / arrays.work_of_sweep)
+    if n_sweeps < _tuning.FEWEST_SEARCH_SWEEPS:
         return
-    is_narrow = number == 0 and np.isfinite(candidates.best[0]) and _narrow(candidates)
-    left, labels = _tuning.LEFT_TO_SEARCH if is_narrow else 1.0, candidates.best[1]
-    for seed, n_sweeps in enumerate(_tuning.SEARCH_SWEEPS, number * len(_tuning.SEARCH_SWEEPS)):
-        work = left * min(share * n_sweeps, most_sweeps) * arrays.work_of_sweep
-        candidates.run(LargeNeighborhoodSearch(work, n_restarts=8, random_state=seed), labels)
-        if candidates.certain:
-            return
-    candidates.fuse()
+    if number == 0 and np.isfinite(candidates.best[0]) and _narrow(candidates):
+        n_sweeps *= _tuning.LEFT_TO_SEARCH
+    work = n_sweeps * arrays.work_of_sweep
+    candidates.run(LargeNeighborhoodSearch(work, n_restarts=8, random_state=number), labels)
+    if not candidates.certain:
+        candidates.fuse()
 
 
 def _narrow(candidates):

@@ -66,11 +66,15 @@ FEWEST_ITERATIONS = 10
 # Each decoding is followed by hill climbing, which takes time and may find better labels.
 N_LOOKS = 10
 
-# Large neighbourhood searches: work of each of the two searches, in sweeps over the nodes; minimum number of sweeps.
-# Maximum number of table entries that each search reads, about four seconds.
+# Effort of the first round of searches, relative to the default budget: the effort of "step" and "fast".
+# The second round uses the rest of the default budget. Its neighbourhood search starts from the same labels as the
+# first, because restarts that exchange results become alike.
+FIRST_EFFORT = 2.0**24 / 5e7
+
+# Large neighbourhood searches: work of the default budget in sweeps over the nodes, minimum number of sweeps of a
+# search, and maximum number of table entries that the default budget reads, about eight seconds.
 # After 20,000 sweeps, scores are a sixth of a per cent below the best (planted, triangular and 64-state grids).
-# Both searches start from the same labels, because restarts that exchange results become alike.
-SEARCH_SWEEPS, FEWEST_SEARCH_SWEEPS, SEARCH_WORK = (20_000, 30_000), 500, 1.5e9
+SEARCH_SWEEPS, FEWEST_SEARCH_SWEEPS, SEARCH_WORK = 50_000, 500, 3e9
 
 # Elimination over the most probable states of each node: maximum number of cells; minimum number of states per node.
 # Temperatures for computing probabilities; number of message sweeps; fraction of the search budget left for later.
@@ -82,12 +86,11 @@ NARROW_CELLS, FEWEST_STATES, TEMPERATURES, NARROW_SWEEPS, LEFT_TO_SEARCH = 2**22
 # With two states and no node scores, this sum is four times the score.
 LOOSE = 0.001
 
-# Branch and bound: table entries to read in the first run and after fusion; maximum number of nodes after fusion.
-# The first run precedes algorithms without a bound. If the search finds better labels, branch and bound runs again.
-# More entries prove more optima and take longer.
-# Four times as many entries prove one more of 36 models, with equal scores (benchmarks/quality/auto_limits.py).
-# For planted colourings, four times as many entries take 2.8 s instead of 1.0 s (benchmarks/quality/feasibility.py).
-FIRST_BRANCHES, BRANCHES, FEW_NODES = 3e7, 5e8, 500
+# Branch and bound: table entries to read in the first run, and before and after neighbourhood searches, for the default
+# budget; maximum number of nodes of the later runs. The first run precedes algorithms without a bound.
+# More entries prove more optima and find better labels of models with zeros, and take longer
+# (benchmarks/quality/auto_limits.py).
+FIRST_BRANCHES, BRANCHES, FEW_NODES = 1e8, 7e8, 500
 
 # Cycle relaxation for models of two states: maximum number of nodes and edges; number from which a model is large.
 # Number of linear programs for a large model.

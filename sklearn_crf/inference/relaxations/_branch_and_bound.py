@@ -11,14 +11,14 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, scor
 
 
 def run_branch_and_bound(
-    model: PairwiseModel | FactorGraph, labels: np.ndarray | None, max_work: float
+    model: PairwiseModel | FactorGraph, labels: np.ndarray | None, max_work: float, seed: int = 0
 ) -> tuple[np.ndarray | None, float, bool]:
     """Return labels with at least the score of ``labels``, an upper bound, and whether the search was completed.
 
     Labels are None if the search found none. If it is proven that no labels are allowed, the bound is -inf. The bound
     is inf if the model is too large for this method.
     """
-    # labels: allowed labels, or None
+    # labels: allowed labels, or None; seed: determines the parts of the search near the best labels
     problem = Reduction(factor_graph_of(model))
     if problem.is_free.sum() > _tuning.MOST_NODES:
         return labels, np.inf, False
@@ -48,6 +48,7 @@ def run_branch_and_bound(
         margin,
         _tuning.N_SWEEPS,
         max_work,
+        seed,
         place,
     )
     if (place < 0).any():

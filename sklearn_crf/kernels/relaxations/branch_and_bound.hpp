@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <queue>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -51,10 +52,12 @@ public:
     bool complete = false;
 
     // Replaces ``labels`` by better labels, whose cost is below ``best`` by at least ``margin``.
-    void run(double upper, double margin, int32_t n_sweeps, double most_work, int32_t* labels) {
+    void run(double upper, double margin, int32_t n_sweeps, double most_work, uint64_t seed,
+             int32_t* labels) {
         best = upper;
         margin_ = margin;
         most_work_ = most_work;
+        random_.seed(seed);
         labels_ = labels;
         for (int32_t sweep = 0; sweep < n_sweeps && work < 0.3 * most_work; ++sweep) {
             const double before = bound;
@@ -69,17 +72,12 @@ public:
             complete = true;
             return;
         }
-        const double root = bound;
-        for (double limit = 200;; limit *= 1.5) {
-            n_failures_ = 0;
-            most_failures_ = limit;
-            const size_t mark = trail_.size(), gone = removed_.size();
-            stopped_ = false;
-            descend();
-            undo(mark, gone);
-            if (!stopped_) break;
+        for (double limit = FIRST_FAILURES;; limit *= 1.5) {
+            const double before = work;
+            if (!search(limit)) break;
+            if (!improve_root() || !search_near(work + (work - before))) break;
             if (work > most_work_) {
-                bound = std::min(root, best);
+                bound = std::min(bound, best);
                 return;
             }
         }
@@ -88,6 +86,13 @@ public:
     }
 
 private:
+    // Failures after which the first search, and every search around a labeling, is stopped.
+    static constexpr double FIRST_FAILURES = 200, FAILURES_NEAR = 100;
+    // Searches around a labeling accept labels that are worse by this fraction of the gap, and return to the best
+    // labeling after this number of sets. More slack suits clauses and colourings, less suits networks with zeros.
+    static constexpr double SLACK = 0.003;
+    static constexpr int ROUNDS_NEAR = 100;
+
     int32_t n_;
     std::vector<int32_t> first_, size_;
     std::vector<double> weight_;
@@ -109,6 +114,10 @@ private:
     int32_t* labels_ = nullptr;
     int32_t last_conflict_ = -1;
     bool stopped_ = false;
+    double pruned_at_ = std::numeric_limits<double>::infinity(), n_free_ = 10;
+    std::vector<uint8_t> free_;
+    std::vector<int32_t> order_;
+    std::mt19937_64 random_;
 
     void set(double& at, double value) {
         trail_.emplace_back(&at, at);
@@ -383,6 +392,95 @@ private:
         for (int32_t i = 0; i < n_; ++i)
             for (int32_t v = first_[i]; v < first_[i + 1]; ++v)
                 if (in_[v]) labels_[i] = v - first_[i];
+    }
+
+    // Searches the remaining labelings up to a number of failures. Returns whether the search was stopped.
+    bool search(double most_failures) {
+        n_failures_ = 0;
+        most_failures_ = most_failures;
+        stopped_ = false;
+        const size_t mark = trail_.size(), gone = removed_.size();
+        descend();
+        undo(mark, gone);
+        return stopped_;
+    }
+
+    // Rules out states for good after better labels were found. Returns false if no better labeling is left.
+    bool improve_root() {
+        if (best == pruned_at_) return true;
+        pruned_at_ = best;
+        if (bound >= best - margin_ || !rule_out_all() || !propagate()) {
+            clear();
+            return false;
+        }
+        trail_.clear();
+        removed_.clear();
+        return true;
+    }
+
+    // Searches around some labels, at first the best: all nodes outside a random connected set keep their states.
+    // Slightly worse labels replace the present labels, and the best labels do so from time to time.
+    // Sets grow if they are searched completely, and shrink if not. Returns false if no better labeling is left.
+    bool search_near(double most_work) {
+        if (n_ == 0 || labels_[0] < 0) return true;
+        int32_t* const best_labels = labels_;
+        double present = best, least = best;
+        std::vector<int32_t> labels(labels_, labels_ + n_);
+        bool is_open = true;
+        for (int number = 1; is_open && work < std::min(most_work, most_work_); ++number) {
+            if (number % ROUNDS_NEAR == 0) {
+                std::copy(best_labels, best_labels + n_, labels.begin());
+                present = least;
+            }
+            const size_t mark = trail_.size(), gone = removed_.size();
+            choose_free(std::min(static_cast<int32_t>(n_free_), n_));
+            for (int32_t i = 0; i < n_; ++i) {
+                const int32_t v = first_[i] + labels[i];
+                if (free_[i] || !in_[v]) continue;
+                for (int32_t u = first_[i]; u < first_[i + 1]; ++u)
+                    if (in_[u] && u != v) remove(i, u);
+            }
+            work += n_;
+            stopped_ = false;
+            labels_ = labels.data();
+            best = present + (number % 2 ? std::max(SLACK * (least - bound), 1.01 * margin_) : 0);
+            const double upper = best;
+            if (propagate()) search(FAILURES_NEAR);
+            undo(mark, gone);
+            labels_ = best_labels;
+            if (best < upper) present = best;
+            best = least;
+            n_free_ = stopped_ ? std::max(n_free_ * 0.95, 2.0) : std::min(n_free_ * 1.02 + 0.1, 0.9 * n_);
+            last_conflict_ = -1;
+            if (present <= least - margin_) {
+                best = least = present;
+                std::copy(labels.begin(), labels.end(), labels_);
+                is_open = improve_root();
+            }
+        }
+        return is_open;
+    }
+
+    // Marks a random connected set of nodes in ``free_``.
+    void choose_free(int32_t n_nodes) {
+        free_.assign(n_, 0);
+        order_.clear();
+        size_t done = 0;
+        while (static_cast<int32_t>(order_.size()) < n_nodes) {
+            if (done == order_.size()) add_free(static_cast<int32_t>(random_() % n_));
+            if (done == order_.size()) continue;
+            std::swap(order_[done], order_[done + random_() % (order_.size() - done)]);
+            for (int64_t slot : slots_of_[order_[done++]]) {
+                const int64_t f = of_factor_[slot];
+                for (int64_t s = ptr_[f]; s < ptr_[f + 1]; ++s) add_free(scope_[s]);
+            }
+        }
+    }
+
+    void add_free(int32_t i) {
+        if (free_[i]) return;
+        free_[i] = 1;
+        order_.push_back(i);
     }
 
     void descend() {

@@ -511,7 +511,9 @@ cdef extern from "branch_and_bound.hpp" namespace "sklearn_crf" nogil:
             int32_t n_nodes, const int64_t* n_states, const double* unary, int64_t n_factors,
             const int64_t* factor_ptr, const int32_t* scope, const int64_t* start, const double* costs
         ) except +
-        void run(double upper, double margin, int32_t n_sweeps, double most_work, int32_t* labels) except +
+        void run(
+            double upper, double margin, int32_t n_sweeps, double most_work, uint64_t seed, int32_t* labels
+        ) except +
         double bound
         double best
         double work
@@ -529,6 +531,7 @@ def branch_and_bound(
     double margin,  # smallest improvement of a better labeling
     int n_sweeps,  # number of diffusion sweeps
     double most_work,  # limit on table entries read
+    uint64_t seed,  # determines the sets of nodes around the best labeling
     int32_t[::1] labels,  # INOUT (N,) the best labeling, or -1
 ):
     """Return a lower bound, the cost of the best labeling, the work, and whether the labeling is proven optimal."""
@@ -545,7 +548,7 @@ def branch_and_bound(
             &costs[0] if costs.shape[0] else NULL,
         )
         try:
-            search.run(upper, margin, n_sweeps, most_work, &labels[0] if labels.shape[0] else NULL)
+            search.run(upper, margin, n_sweeps, most_work, seed, &labels[0] if labels.shape[0] else NULL)
             with gil:
                 found = search.bound, search.best, search.work, search.complete
         finally:

@@ -67,6 +67,23 @@ def test_bounds_hold_wherever_the_budget_ends(model, work):
         assert score(model, labels) == pytest.approx(best.score)
 
 
+@pytest.mark.parametrize("work", [1e5, 1e6, 3e7])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_searches_around_labelings_against_enumeration(work, seed):
+    # All pairs of nodes disagree about signs, so that the search is restarted many times.
+    graph, rng = Graph(18, list(combinations(range(18), 2))), np.random.default_rng(seed)
+    spin = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    for weight in (rng.normal(size=graph.n_edges), rng.integers(-2, 3, graph.n_edges).astype(float)):
+        model = PairwiseModel(graph, 0.1 * rng.normal(size=(18, 2)), [spin], edge_weight=weight)
+        best, start = BruteForce(2**20).map(model).score, np.zeros(18, dtype=np.int32)
+        labels, bound, is_complete = run_branch_and_bound(model, start, work, seed)
+        assert score(model, start) <= score(model, labels) <= best + 1e-9 <= bound + 2e-9
+        again, _, _ = run_branch_and_bound(model, start, work, seed)
+        np.testing.assert_array_equal(labels, again)
+        if is_complete or work == 3e7:
+            assert score(model, labels) == pytest.approx(best)
+
+
 def test_the_bound_is_that_of_the_linear_relaxation_at_least():
     model = random_model(lattice((8, 8)), 4, "untied", seed=0, scale=1.0)
     _, bound, is_complete = run_branch_and_bound(model, None, 2e6)
