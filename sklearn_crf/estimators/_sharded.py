@@ -12,6 +12,7 @@ from sklearn_crf.distributed import ClusterGoneError, Shards, require_one_vector
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
     build_training_potentials,
+    collect_allowed_types,
     fit_scaling,
     require_allowed,
     sum_class_weights,
@@ -19,7 +20,7 @@ from sklearn_crf.estimators._training_examples import (
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.learning import Facts, FitPlan, add_joint_costs
 from sklearn_crf.objectives import FastRisk, ShardedRisk
-from sklearn_crf.potentials import FeatureBulk, FeatureMoments, FeatureScaling
+from sklearn_crf.potentials import FeatureBulk, FeatureMoments, FeatureScaling, join_factor_types
 
 
 class ShardedExamples:
@@ -58,17 +59,18 @@ class ShardedExamples:
             weights = dict(zip(classes.tolist(), self.class_weight.tolist(), strict=True))
             self._reader = replace(reader, class_weight=weights)
         self.first_examples = np.cumsum([0] + [part.outline.n_examples for part in found])
-        if self.encoded.has_factors or self.encoded.has_sparse_edges:
-            what = "factors besides nodes and edges" if self.encoded.has_factors else "sparse edge features"
-            raise ValueError(f"Examples with {what} have to be in memory, not in Shards: pass X and y.")
+        if self.encoded.has_sparse_edges:
+            raise ValueError("Examples with sparse edge features have to be in memory, not in Shards: pass X and y.")
 
     def pack(self, plan):
         """Make the batches of all shards; return the plan, completed by properties of all examples."""
         if plan.layout.seen_only:
             raise ValueError("weights='seen' needs all features in memory, not Shards: use weights='all'.")
         classes = self.labels.classes_
-        self.potentials = build_training_potentials(plan.layout, self.encoded, classes, [])
-        parts = _BatchPlan(self._reader, plan, plan, self.encoded, classes, self.potentials, FeatureScaling())
+        parts = _BatchPlan(self._reader, plan, plan, self.encoded, classes, None, FeatureScaling())
+        types = join_factor_types(self.shards.map(_collect_types, parts)) if self.encoded.has_factors else []
+        self.potentials = build_training_potentials(plan.layout, self.encoded, classes, [], types)
+        parts = parts._replace(potentials=self.potentials)
         facts, moments = zip(*self.shards.map(_summarise, parts), strict=True)
         plan = plan.on(Facts.joined(facts), self.encoded, self.potentials)
         whole = None if moments[0] is None else tuple(map(FeatureMoments.joined, zip(*moments, strict=True)))
@@ -169,6 +171,8 @@ def _load_shard_batches(shard, plan):
             examples = TrainingExamples(plan.reader, X, y, weight, None, plan.classes)
             examples.batch(plan.draft, plan.outline)
             require_allowed(plan.draft.layout, examples.batches, plan.classes)
+            if plan.outline.has_factors:
+                shard.cache["types"] = collect_allowed_types(examples.encoded, plan.classes, examples.batches)
         shard.cache["batches"] = plan.scaling.scaled(examples.batches)
         if plan.draft.learning.of_examples:
             shard.cache["encoded"] = examples.encoded
@@ -180,6 +184,13 @@ def _call_on_shard(shard, request):
     batches = _load_shard_batches(shard, plan)
     with shard.named_in_errors():
         return function(shard.cache["encoded"], batches)
+
+
+def _collect_types(shard, plan):
+    """Return the types of factors in a shard."""
+    _drop_all(shard, None)
+    _load_shard_batches(shard, plan)
+    return shard.cache["types"]
 
 
 def _summarise(shard, plan):

@@ -307,8 +307,8 @@ def preparation(encoded):
     return encoding.tie_constant_edges
 
 
-def build_training_potentials(layout, encoded, classes, batches):
-    """Build the potentials for training on prepared batches."""
+def build_training_potentials(layout, encoded, classes, batches, types=None):
+    """Build the potentials for training on prepared batches, or on shards with the given types of factors."""
     pairwise = _build_pairwise_potentials(layout, encoded, classes, batches)
     if layout.segments is not None:
         if encoded.has_factors:
@@ -318,11 +318,16 @@ def build_training_potentials(layout, encoded, classes, batches):
         return SegmentPotentials(pairwise, layout.segments, layout.segments.feature_kinds.count(encoded))
     if not encoded.has_factors:
         return pairwise
+    return FactorPotentials(pairwise, collect_allowed_types(encoded, classes, batches) if types is None else types)
+
+
+def collect_allowed_types(encoded, classes, batches):
+    """Collect the types of factors in training examples; raise ValueError if a fixed factor forbids the labels."""
     types = collect_factor_types(encoded.items, batches, len(classes))
     check_factors(encoded.items, types, len(classes))
     for batch in batches:
         _require_allowed_labels(batch, len(classes))
-    return FactorPotentials(pairwise, types)
+    return types
 
 
 def _require_allowed_labels(batch: encoding.Batch, n_classes: int) -> None:

@@ -165,7 +165,9 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         -------
         bool
         """
-        return self.exact_on == "any" or (self.exact_on == "forest" and bool(model.graph.is_forest))
+        if self.exact_on == "forest" and isinstance(model, PairwiseModel):
+            return bool(model.graph.is_forest)
+        return self.exact_on == "any"
 
     @property
     def is_settled(self) -> bool:

@@ -2,7 +2,14 @@
 
 from sklearn_crf.potentials._edge_costs import add_edge_costs
 from sklearn_crf.potentials._extended import ExtendedPotentials
-from sklearn_crf.potentials._factors import FactorPotentials, FactorType, check_factors, collect_factor_types, states_of
+from sklearn_crf.potentials._factors import (
+    FactorPotentials,
+    FactorType,
+    check_factors,
+    collect_factor_types,
+    join_factor_types,
+    states_of,
+)
 from sklearn_crf.potentials._feature_columns import FeatureColumns, FeaturePairs, build_feature_columns
 from sklearn_crf.potentials._feature_scaling import FeatureBulk, FeatureMoments, FeatureScaling, warn_of_small_features
 from sklearn_crf.potentials._linear import LinearPotentials

@@ -64,6 +64,25 @@ def collect_factor_types(examples, batches, n_classes):
     return [FactorType(name, shapes[name][0], shapes[name][1], np.concatenate(found[name])) for name in sorted(found)]
 
 
+def join_factor_types(parts):
+    """Join the types of factors that were collected from parts of the training examples, in the order of the names."""
+    # parts: list of lists of FactorType
+    found: dict[str, list] = {}
+    for kind in (kind for part in parts for kind in part):
+        same = found.setdefault(kind.name, [])
+        if same and (not np.array_equal(kind.n_states, same[0].n_states) or kind.n_features != same[0].n_features):
+            raise ValueError(
+                f"Shards have factors of type {kind.name!r} with nodes of {kind.n_states.tolist()} and "
+                f"{same[0].n_states.tolist()} states, and {kind.n_features} and {same[0].n_features} features: these "
+                "must be equal for all factors of a type."
+            )
+        same.append(kind)
+    return [
+        FactorType(name, same[0].n_states, same[0].n_features, np.concatenate([kind.states for kind in same]))
+        for name, same in sorted(found.items())
+    ]
+
+
 def check_factors(examples, types, n_classes):
     """Raise ValueError unless all factors have known types and all tables of fixed factors are valid."""
     known = {kind.name: (tuple(kind.n_states.tolist()), kind.n_features) for kind in types}
