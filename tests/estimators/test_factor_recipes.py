@@ -12,9 +12,16 @@ from scipy.optimize import minimize
 from sklearn_crf import ContrastiveCRF, Example, M3NClassifier
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference import BruteForce
-from sklearn_crf.learning import ContrastiveTraining, JointMargin
-from sklearn_crf.models import score
-from sklearn_crf.objectives import FastRisk, Likelihood
+from sklearn_crf.learning import ContrastiveTraining, JointMargin, ReparameterizedMargin, SmoothedMargin
+from sklearn_crf.models import compute_labeling_statistics, score
+from sklearn_crf.objectives import (
+    ContrastiveDivergence,
+    FastRisk,
+    Likelihood,
+    MaximumMarginal,
+    SaddlePoint,
+    SoftmaxMargin,
+)
 from sklearn_crf.potentials import FactorPotentials, LinearPotentials, collect_factor_types, make_pairwise_form
 
 C = 0.5
@@ -31,19 +38,24 @@ def forests(n=3, n_classes=2):
     return X, y
 
 
-def minimum_of_likelihood(X, y):
-    """Return the least regularised likelihood, with log-partitions by enumeration, from a generic solver."""
+def risk_of(objective, X, y):
+    """Return the risk of three classes, without intercepts."""
     encoded = encode_X(X, edge_features="constant", allow_factors=True)
     batches = make_batches(encoded, encode_y(y, encoded, classes=range(3)).labels, max_factor_nodes=1)
     nodes = LinearPotentials(2, 3, make_pairwise_form("full", 3), fit_intercept=False)
     potentials = FactorPotentials(nodes, collect_factor_types(encoded.items, batches, 3))
-    risk = FastRisk(Likelihood(BruteForce()), potentials, batches)
+    return FastRisk(objective, potentials, batches)
 
-    def objective(w):
+
+def minimum_of(objective, X, y):
+    """Return the least regularised loss, from a generic solver."""
+    risk = risk_of(objective, X, y)
+
+    def evaluate(w):
         found = risk.value_grad(w)
         return w @ w / 2 + C * found.value, w + C * found.gradient
 
-    return minimize(objective, np.zeros(risk.potentials.n_coef), jac=True, method="BFGS", options={"gtol": 1e-8}).fun
+    return minimize(evaluate, np.zeros(risk.potentials.n_coef), jac=True, method="BFGS", options={"gtol": 1e-8}).fun
 
 
 @pytest.mark.parametrize(
@@ -71,7 +83,58 @@ def test_likelihoods_reach_the_minimum_by_enumeration(learning):
         "pairwise": "full",
     }
     field = trw_crf(learning=learning, **options, **({} if learning != "dual_relaxation" else {"inner_tol": 1e-10}))
-    assert_allclose(field.fit(X, y).loss_curve_[-1], minimum_of_likelihood(X, y), rtol=1e-6)
+    assert_allclose(field.fit(X, y).loss_curve_[-1], minimum_of(Likelihood(BruteForce()), X, y), rtol=1e-6)
+
+
+@pytest.mark.parametrize("learning", [SmoothedMargin, ReparameterizedMargin, JointMargin])
+def test_margins_with_a_temperature_reach_the_minimum_by_enumeration(learning):
+    X, y = forests(n_classes=3)
+    options = {"C": C, "tol": 1e-9, "max_iter": 3000, "edge_features": "constant", "pairwise": "full"}
+    field = M3NClassifier(learning=learning(temperature=0.5), fit_intercept=False, **options).fit(X, y)
+    smooth = SoftmaxMargin(Likelihood(BruteForce()), 1 - np.eye(3), 0.5)
+    assert_allclose(field.loss_curve_[-1], minimum_of(smooth, X, y), rtol=1e-6)
+
+
+def expectations(risk, coef, kind):
+    """Return the derivatives by the weights that a rule follows, with expectations and maxima by enumeration."""
+    total = np.zeros(len(coef))
+    for batch in risk.batches:
+        model = risk.potentials.model(coef, batch.example)
+        every = np.array(list(product(range(3), repeat=len(batch.labels))), dtype=np.int32)
+        scores = np.array([score(model, labels) for labels in every])
+        share = np.exp(scores - np.logaddexp.reduce(scores))
+        if kind == "spa":
+            share = np.eye(len(every))[np.argmax(scores)]
+        elif kind == "mma":
+            nodes = np.stack([share @ (every == k) for k in range(3)], axis=1)
+            share = (every == nodes.argmax(axis=1)).all(axis=1).astype(float)
+        share[(every == batch.labels).all(axis=1)] -= 1.0
+        for labels, weight in zip(every[share != 0], share[share != 0], strict=True):
+            statistics = compute_labeling_statistics(model, labels)
+            total += weight * risk.potentials.pullback(batch.example, statistics)
+    return total
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [("pma", Likelihood(BruteForce())), ("spa", SaddlePoint(BruteForce())), ("mma", MaximumMarginal(BruteForce()))],
+)
+def test_directions_of_rules_by_enumeration(kind, rule):
+    X, y = factor_examples(3, fixed=True, longest=4)
+    risk = risk_of(rule, [x._with(node_features=x.node_features[:, :2]) for x in X], y)
+    coef = np.random.default_rng(2).normal(size=risk.potentials.n_coef)
+    assert_allclose(risk.value_grad(coef).gradient, expectations(risk, coef, kind), atol=1e-8)
+
+
+def test_contrastive_divergence_tends_to_the_gradient_of_the_likelihood():
+    X, y = factor_examples(1, fixed=True, longest=3)
+    X = [x._with(node_features=x.node_features[:, :2]) for x in X]
+    coef = 0.5 * np.random.default_rng(2).normal(size=risk_of(Likelihood(BruteForce()), X, y).potentials.n_coef)
+    risk = risk_of(ContrastiveDivergence(30), X, y)
+    draws = np.array([risk.value_grad(coef).gradient for _ in range(2000)])
+    error = draws.std(axis=0) / np.sqrt(len(draws))
+    expected = expectations(risk, coef, "pma")
+    assert np.all(np.abs(draws.mean(axis=0) - expected) <= 5 * error + 1e-8)
 
 
 def enumerated_hinge(field, X, y):
