@@ -198,7 +198,7 @@ class PermutohedralFilter:
         MemoryError
             If the lattice and the values of its vertices would take more than ``max_memory``.
         """
-        # The number of parts does not depend on the number of threads, so that the sum over parts does not either.
+        # The number of parts, and therefore the sum over parts, does not depend on the number of threads.
         n_parts = min(8, max(1, self.n_points // (4 * self.n_vertices))) if width <= _tuning.LONGEST_SCATTERED else 0
         row_bytes = width * (2 * self.dtype.itemsize + 8 * n_parts)
         lattice_bytes = self.memory - (self._corner_bytes if n_parts else 0)

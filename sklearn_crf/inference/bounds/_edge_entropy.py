@@ -73,14 +73,14 @@ def edge_shared_bound(model, shares, entropy="trivial"):
 
 
 def _compute_entropy_weights(graph, node_number):
-    """Return the entropy weight of each node (one without edges), and this weight plus the node's number of edges."""
+    """Return each node's entropy weight, which is one for a node without edges, and this weight plus its degree."""
     # returns: (N,), (N,)
     numbers = np.where(graph.degree == 0, 1.0, node_number)
     return numbers, graph.degree + numbers
 
 
 def _normalise_nodes(even: np.ndarray, given: np.ndarray, numbers: np.ndarray, log_z_terms: np.ndarray) -> np.ndarray:
-    """Return marginals of the scores that nodes keep (zeros if none), and add to ``log_z_terms``."""
+    """Return marginals of the scores that nodes keep, and add the nodes' log-partitions to ``log_z_terms``."""
     # even: (N, K), scores of a node divided by its total weight; given: (N, K), sums of deviations at the node's edges
     # numbers: (N,), entropy weights; log_z_terms: (N,), modified in place
     own = np.zeros_like(even)

@@ -49,7 +49,7 @@ class RiskLessObserved(EmpiricalRisk):
     """Difference of a risk and the log-partition given the known labels, or the tangent of this log-partition."""
 
     # observed: function that evaluates the log-partition given known labels, or its tangent
-    # It is None if all nodes are labelled.
+    # If all nodes are labelled, ``observed`` is None.
 
     def __init__(self, risk: EmpiricalRisk, observed: Callable[[np.ndarray], RiskValue] | None = None):
         super().__init__(risk.objective, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
