@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import currentframe
 from itertools import count
+from time import perf_counter
 from types import FrameType
 from typing import NamedTuple
 
@@ -91,8 +92,14 @@ def open_progress_reporter(verbose: int, max_iter: int, title: str) -> Iterator[
     try:
         from tqdm import tqdm
     except ImportError:
-        n_done = count(1)
-        yield lambda summary: print(f"{title} {next(n_done)}/{max_iter}: {summary()}", flush=True)
+        n_done, start = count(1), perf_counter()
+
+        def print_line(summary):
+            n = next(n_done)
+            left = (perf_counter() - start) / n * (max_iter - n)
+            print(f"{title} {n}/{max_iter}: {summary()}, at most {left:.0f} s left", flush=True)
+
+        yield print_line
         return
     with tqdm(total=max_iter, desc=title) as bar:
 

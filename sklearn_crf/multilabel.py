@@ -217,6 +217,11 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             X, Y, weight = X[is_used], Y[is_used], None if weight is None else weight[is_used]
         graph = Graph(n_labels, _edges(self.structure, Y, weight))
         field = _make_default_field() if self.estimator is None else clone(self.estimator)
+        if "missing_label" not in field.get_params(deep=False):
+            raise ValueError(
+                f"estimator must be a field classifier such as TRWCRF(pairwise='ising'), got {field!r}: "
+                "MultiOutputClassifier of scikit-learn fits other classifiers."
+            )
         # The classes are needed if all labels in Y are equal.
         field.set_params(classes=[0, 1], missing_label=-1)
         options = {} if weight is None else {"sample_weight": weight}

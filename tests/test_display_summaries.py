@@ -8,7 +8,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
 
-from sklearn_crf import DRFClassifier  # noqa: E402
+from sklearn_crf import TRWCRF, DRFClassifier  # noqa: E402
 from sklearn_crf.display import (  # noqa: E402
     MarginalEntropyDisplay,
     PairwiseTablesDisplay,
@@ -87,10 +87,19 @@ def test_entropy(field):
     assert np.array_equal(
         by_estimator.entropy, MarginalEntropyDisplay.from_predictions(field.predict_proba(X)[0]).entropy
     )
-    with pytest.raises(ValueError, match=r"x must have shape \(H, W, n_features\), one image"):
+    with pytest.raises(ValueError, match=r"x must be one example, \(H, W, F\) or \(T, F\), got shape"):
         MarginalEntropyDisplay.from_estimator(field, X)
-    with pytest.raises(ValueError, match="one image"):
+    with pytest.raises(ValueError, match="proba must be one example"):
         MarginalEntropyDisplay.from_predictions(field.predict_proba(X))
+
+
+def test_entropy_of_a_chain():
+    chains, tags = np.eye(2)[[[0, 1, 1], [1, 0, 0]]], [[0, 1, 1], [1, 0, 0]]
+    chain = TRWCRF().fit(chains, tags)
+    shown = MarginalEntropyDisplay.from_estimator(chain, chains[0])
+    proba = chain.predict_proba(chains)[0]
+    np.testing.assert_allclose(shown.entropy, -(proba * np.log2(proba)).sum(axis=1))
+    np.testing.assert_array_equal(shown.ax_.lines[0].get_ydata(), shown.entropy)
 
 
 def test_pairs_of_labels_predicted_too_often():

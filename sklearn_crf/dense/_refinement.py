@@ -129,7 +129,8 @@ def refine(
 def _require_last_axis_of_classes(probabilities: np.ndarray, image_shape: tuple) -> None:
     """Raise ValueError if the classes are not on the last axis of the probabilities of an image."""
     shape = probabilities.shape
-    if image_shape[:-1] == shape:
+    # Two equal shapes of three axes may be colours and probabilities of as many classes.
+    if shape == image_shape[:-1] or (shape == image_shape and len(shape) == 2):
         raise ValueError(
             f"probabilities of shape {shape} have no axis of classes: pass np.stack([1 - p, p], axis=-1) for one map "
             "of probabilities, or the probabilities from which labels were made."
@@ -186,10 +187,18 @@ def _check_sums(probabilities: np.ndarray) -> None:
     total = probabilities.sum(axis=-1, dtype=np.float64)
     wrong = ~(np.abs(total - 1) <= SUM_TOL)
     if wrong.any():
+        if probabilities.min() < 0:
+            hint = " They have negative values: apply the softmax to the scores of a network first."
+        elif probabilities.max() > 1:
+            hint = f" The largest value is {probabilities.max():.4g}: convert them to probabilities from 0 to 1."
+        elif probabilities.shape[-1] == 1:
+            hint = " They have one class: pass np.concatenate([1 - p, p], axis=-1)."
+        else:
+            hint = " For a single map p of probabilities, pass np.stack([1 - p, p], axis=-1)." * (total.ndim == 1)
         pixel = tuple(int(i) for i in np.unravel_index(np.argmax(wrong), total.shape))
         raise ValueError(
             f"probabilities must add up to 1 over the last axis, which holds classes, but at pixel {pixel} they add "
-            f"up to {total[pixel]:.4g}."
+            f"up to {total[pixel]:.4g}.{hint}"
         )
     if probabilities.min() < 0:
         raise ValueError(f"probabilities must not be negative, found {probabilities.min():.4g}.")

@@ -122,9 +122,7 @@ class FieldDisplay:
             if positions is None and (shape is None or len(shape) > 2):
                 raise ValueError("positions must be given to draw an Example: a place (x, y) for each of its nodes.")
         else:
-            X_i = np.asarray(X_i)
-            if X_i.ndim not in (2, 3):
-                raise ValueError(f"X_i must be one example, (H, W, F) or (T, F), got shape {X_i.shape}.")
+            X_i = read_example(X_i, "X_i")
         y_pred = np.asarray(estimator.predict([X_i])[0])
         proba = np.asarray(estimator.predict_proba([X_i])[0]) if hasattr(estimator, "predict_proba") else None
         if shape is not None and positions is None:
@@ -281,6 +279,18 @@ class FieldDisplay:
             return "largest marginal", _interpolate_colours(proba.max(axis=1))
         column = len(classes) - 1 if label is None else int(_columns(np.ravel(label), None, classes, "pos_label")[0])
         return f"marginal of {classes[column]}", _interpolate_colours(proba[:, column])
+
+
+def read_example(x, name, last="F"):
+    """Return one image or one chain as an array, or raise ValueError that says how to choose one."""
+    shapes = f"(H, W, {last}) or (T, {last})"
+    try:
+        array = np.asarray(x)
+    except ValueError:
+        raise ValueError(f"{name} must be one example, {shapes}, got a list of arrays: pass one, {name}[0].") from None
+    if array.ndim not in (2, 3):
+        raise ValueError(f"{name} must be one example, {shapes}, got shape {array.shape}.")
+    return array
 
 
 def get_final_estimator(estimator):

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf.display._field import get_final_estimator
+from sklearn_crf.display._field import get_final_estimator, read_example
 from sklearn_crf.display._matplotlib import collect_axes, require_pyplot
 from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.graphs import lattice
@@ -81,6 +82,7 @@ class PairwiseTablesDisplay:
             If there is no such edge feature.
         """
         estimator = get_final_estimator(estimator)
+        check_is_fitted(estimator)
         coef = estimator.edge_coef_
         if not 0 <= edge_feature < coef.shape[1]:
             raise ValueError(f"edge_feature must lie in 0 to {coef.shape[1] - 1}, got {edge_feature}.")
@@ -504,13 +506,13 @@ class ReliabilityDisplay:
 
 @dataclass(eq=False, repr=False)
 class MarginalEntropyDisplay:
-    r"""Entropy of the marginals of each pixel of an image.
+    r"""Entropy of the marginals over an image or a chain.
 
     .. math:: H_s = -\sum_k p(y_s = k) \log_2 p(y_s = k)
 
     Parameters
     ----------
-    entropy : ndarray of shape (H, W)
+    entropy : ndarray of shape (H, W) or (T,)
         Entropy of each node in bits.
 
     Attributes
@@ -529,14 +531,14 @@ class MarginalEntropyDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, x: ArrayLike, *, ax: Any = None) -> MarginalEntropyDisplay:
-        """Predict probabilities for one image and draw the entropy of its marginals.
+        """Predict probabilities for one example and draw the entropy of its marginals.
 
         Parameters
         ----------
         estimator : classifier
             Fitted, with ``predict_proba``.
-        x : array-like of shape (H, W, F)
-            One image.
+        x : array-like of shape (H, W, F) or (T, F)
+            One image or one chain.
         ax : matplotlib Axes, optional
 
         Returns
@@ -546,21 +548,18 @@ class MarginalEntropyDisplay:
         Raises
         ------
         ValueError
-            If x is not one image.
+            If x is not one image or one chain.
         """
-        x = np.asarray(x)
-        if x.ndim != 3:
-            raise ValueError(f"x must have shape (H, W, n_features), one image, got {x.shape}.")
-        return cls.from_predictions(estimator.predict_proba(x[np.newaxis])[0], ax=ax)
+        return cls.from_predictions(estimator.predict_proba(read_example(x, "x")[np.newaxis])[0], ax=ax)
 
     @classmethod
     def from_predictions(cls, proba: ArrayLike, *, ax: Any = None) -> MarginalEntropyDisplay:
-        """Draw the entropy of given probabilities of one image.
+        """Draw the entropy of given probabilities of one example.
 
         Parameters
         ----------
-        proba : array-like of shape (H, W, K)
-            One image of the result of ``predict_proba``.
+        proba : array-like of shape (H, W, K) or (T, K)
+            Result of ``predict_proba`` for one image or one chain.
         ax : matplotlib Axes, optional
 
         Returns
@@ -570,16 +569,14 @@ class MarginalEntropyDisplay:
         Raises
         ------
         ValueError
-            If proba does not have shape (H, W, K).
+            If proba does not have shape (H, W, K) or (T, K).
         """
-        proba = np.asarray(proba, dtype=np.float64)
-        if proba.ndim != 3:
-            raise ValueError(f"proba must have shape (H, W, n_classes), one image, got {proba.shape}.")
+        proba = np.asarray(read_example(proba, "proba", "K"), dtype=np.float64)
         positive = np.maximum(proba, np.finfo(np.float64).tiny)
         return cls(-(proba * np.log2(positive)).sum(axis=-1)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> MarginalEntropyDisplay:
-        """Draw the entropy of each pixel as an image.
+        """Draw the entropy of each pixel as an image, or the entropy of the nodes of a chain as a line.
 
         Parameters
         ----------
@@ -591,9 +588,13 @@ class MarginalEntropyDisplay:
             self
         """
         ax = collect_axes(ax, 1, "MarginalEntropyDisplay")[0]
-        picture = ax.imshow(self.entropy, cmap="magma", vmin=0)
-        ax.set_xticks([])
-        ax.set_yticks([])
-        ax.figure.colorbar(picture, ax=ax, label="bits")
+        if self.entropy.ndim == 1:
+            ax.plot(self.entropy, drawstyle="steps-mid")
+            ax.set(xlabel="node", ylabel="entropy in bits", ylim=(0, None))
+        else:
+            picture = ax.imshow(self.entropy, cmap="magma", vmin=0)
+            ax.set_xticks([])
+            ax.set_yticks([])
+            ax.figure.colorbar(picture, ax=ax, label="bits")
         self.ax_, self.figure_ = ax, ax.figure
         return self

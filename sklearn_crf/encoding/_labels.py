@@ -199,7 +199,10 @@ def _read_lattices(y, encoded, name):
     if count_examples(y, name) != encoded.n_examples:
         hint = ""
         if encoded.layout == "array" and np.size(y) == int(np.prod(encoded.array.shape[:-1])):
-            hint = f" X of shape {encoded.array.shape} is one example? Then add a leading axis: X[np.newaxis]."
+            shape = encoded.array.shape
+            hint = f" X of shape {shape} is one example? Then add a leading axis: X[np.newaxis]."
+            if shape[0] == 1:
+                hint = f" Pass y of shape {shape[:-1]}: y.reshape({shape[:-1]})."
         raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.{hint}")
     parts = []
     for i, part in enumerate(y):
@@ -232,6 +235,8 @@ def _read_list(labels):
 
 def _hint_features(part, encoded, i):
     lattice, width = encoded.label_shape(i), encoded.n_features
+    if len(lattice) > 1 and part.shape == (*lattice[1:], width):
+        return " If X has its features on the first axis, move them to the last: np.moveaxis(x, 0, -1)."
     if not encoded.lattice_ndim or part.shape != (*lattice, width):
         return ""
     if width == 1:

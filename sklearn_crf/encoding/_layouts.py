@@ -113,6 +113,8 @@ def _to_array_or_list(X, lattice_ndim):
     if isinstance(X, list | tuple):
         return _read_sequence(list(X), lattice_ndim)
     array = np.asarray(X)
+    if array.dtype.kind in "US" and array.ndim == 0:
+        require_numbers(array, "X")
     if array.dtype == object and array.ndim == 0:
         use = ": pass list(X)" if hasattr(X, "__next__") else ""
         raise TypeError(f"X must be an array, a data frame or a list of examples, got {type(X).__name__}{use}.")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_crf import encoding
+from sklearn_crf._reports import warn_caller
 from sklearn_crf.learning import add_joint_costs, check_node_weights
 from sklearn_crf.models import FactorGraph, compute_score_terms, find_label_runs, mark_short_runs
 from sklearn_crf.objectives import FastRisk
@@ -122,6 +123,20 @@ class Reader:
         return "difference" if suits else "constant"
 
 
+def _warn_of_rows_of_an_image(field, encoded, labels):
+    """Warn if sequences without any label are probably the rows of one image without a leading axis."""
+    if field.missing_label is None or field.lattice_ndim is not None or encoded.layout != "array":
+        return
+    if encoded.lattice_ndim == 1 and encoded.n_examples > 1:
+        n_empty = sum(np.all(np.asarray(part) < 0) for part in labels)
+        if n_empty:
+            shape = encoded.array.shape
+            warn_caller(
+                f"X of shape {shape} was read as {shape[0]} sequences, {n_empty} of which have no label. If X is one "
+                "image, pass X[np.newaxis] and y[np.newaxis]; if not, pass lattice_ndim=1."
+            )
+
+
 class TrainingExamples:
     """Encoded examples in memory with labels and, after :meth:`pack`, batches."""
 
@@ -138,6 +153,7 @@ class TrainingExamples:
     def __init__(self, reader, X, y, sample_weight, node_weight, classes, reset=True):
         encoded = reader.encode(X, reset=reset, fills=reset, sample_weight=sample_weight)
         labels = encoding.encode_y(y, encoded, missing_label=reader.estimator.missing_label, classes=classes)
+        _warn_of_rows_of_an_image(reader.estimator, encoded, labels.labels)
         self.encoded = reader.replace_edge_features(encoded, labels.classes_)
         self._weight = encoding.validate_sample_weight(sample_weight, encoded.n_examples)
         if self._weight is not None and self._weight.max() > _LARGEST_WEIGHT:

@@ -450,7 +450,8 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
     ndim = as_integer(ndim, "ndim", highest=_MAX_AXES)
     if not isinstance(connectivity, list | tuple) and np.ndim(connectivity) == 0:
         if not isinstance(connectivity, Integral) or not 1 <= int(connectivity) <= max(ndim, 2):
-            raise ValueError(f"connectivity must be 1 to {max(ndim, 2)} or offsets, got {connectivity!r}.")
+            kinds = "1 (neighbours along the axes), 2 (diagonal neighbours too)" + ", 3 (corners too)" * (ndim > 2)
+            raise ValueError(f"connectivity must be {kinds}, or an array of offsets, got {connectivity!r}.")
         return _drop_opposites(_list_offsets(ndim, min(int(connectivity), ndim)))
     try:
         offsets = np.asarray(connectivity)
