@@ -227,7 +227,16 @@ def write_result_tables():
 # Folders with a file for each row, and the method to which the tables give differences.
 RIVALS = {"rtf_denoising": "BM3D", "rtf_experts": "BM3D", "rtf_jpeg": "input", "rtf_dust": "input"}
 # Folders with a file for each table.
-TABLES = ["ccg_camvid", "drf_table1", "message_speed", "rtf_bsd68", "rtf_discrete", "rtf_elsewhere", "rtf_pictures"]
+TABLES = [
+    "ccg_camvid",
+    "drf_table1",
+    "message_speed",
+    "rtf_bsd68",
+    "rtf_discrete",
+    "rtf_elsewhere",
+    "rtf_pictures",
+    "showcases",
+]
 
 write_result_tables()
 
