@@ -1,20 +1,21 @@
 """Test the automatic choices on 35 difficult families with fresh seeds, against the truth and toulbar2.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/auto_limits.py [--models 2] [--seed 123] \
-        [--tasks marginals labelings lengths files] [--families ...] [--toulbar2 2 10 60 | --toulbar2]
+        [--tasks marginals estimates labelings lengths files] [--families ...] [--toulbar2 2 10 60 | --toulbar2]
 
 The families are defined in ``support/hard_families.py``. Every run draws new models and prints its seed; ``--seed``
 repeats a run. The task ``files`` uses the models of the UAI 2014 competition in the data folder.
 
 ``marginals`` prints the number of table cells that elimination needs, whether elimination is affordable (two seconds
 and 1 GB), and whether ``AutoMarginals`` was exact. If it was not exact, and elimination fits into 8 GB, the mean error
-is printed, and whether there was a warning. ``labelings`` prints score, bound and seconds of ``AutoMap``, and the score
-of toulbar2 after each of the given seconds. "worse" counts the models on which ``AutoMap`` has a lower score than
-toulbar2 after ten times the time of ``AutoMap``, or after the longest given time. ``lengths`` prints the accuracy of a
-default ``TRWCRF`` on sequences of two rows, for which message passing was once used from 2,000 nodes on. Times are
-processor seconds. A run takes about ten minutes without toulbar2. toulbar2 takes all given seconds on models that it
-does not solve, 2 and 10 by default. ``--toulbar2`` without seconds omits it; it is also omitted if pytoulbar2 is not
-installed.
+is printed, and whether there was a warning. ``estimates`` prints the true mean error of marginals by messages and its
+estimate, and for all models the fraction of estimates that are not too low, and the median ratio. ``labelings`` prints
+score, bound and seconds of ``AutoMap``, and the score of toulbar2 after each of the given seconds. "worse" counts the
+models on which ``AutoMap`` has a lower score than toulbar2 after ten times the time of ``AutoMap``, or after the
+longest given time. ``lengths`` prints the accuracy of a default ``TRWCRF`` on sequences of two rows, for which message
+passing was once used from 2,000 nodes on. Times are processor seconds. A run takes about ten minutes without toulbar2.
+toulbar2 takes all given seconds on models that it does not solve, 2 and 10 by default. ``--toulbar2`` without seconds
+omits it; it is also omitted if pytoulbar2 is not installed.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from pathlib import Path
 
 import _path  # noqa: F401  finds the support package
 import numpy as np
-from support.hard_families import LABELED, SUMMED
+from support.hard_families import ESTIMATED, LABELED, SUMMED
 from support.toulbar2 import is_installed, solve
 
 from sklearn_crf import TRWCRF
@@ -60,6 +61,15 @@ def summed(name, model):
         flush=True,
     )
     return affordable, found.bound == "exact"
+
+
+def estimated(name, model):
+    """Print one line of an error estimate; return the estimate and the true mean error."""
+    found = AutoMarginals(budget=0).marginals(model)
+    exact = JunctionTree(max_width=40, max_memory=8e9).marginals(model)
+    error = np.abs(found.unary - exact.unary).sum(axis=1).mean() / 2
+    print(f"{name:<26}{found.method:<34}error {error:.4f}, estimate {found.error:.4f}", flush=True)
+    return found.error, error
 
 
 def error_of(model, found):
@@ -136,6 +146,12 @@ def main():
         results = np.array([summed(name, model) for name, model in drawn(SUMMED)])
         print(f"{len(results)} models, {results[:, 0].sum()} affordable, {results.all(axis=1).sum()} of them exact\n")
     warnings.simplefilter("ignore")
+    if "estimates" in options.tasks:
+        estimates, errors = np.array([estimated(name, model) for name, model in drawn(ESTIMATED)]).T
+        counted = errors > 1e-3
+        n_high, ratio = (estimates >= 0.99 * errors)[counted].sum(), np.median((estimates / errors)[counted])
+        print(f"{len(errors)} models, {counted.sum()} of them with errors above 0.001")
+        print(f"{n_high} of these estimates are not too low, median ratio {ratio:.2f}\n")
     if "labelings" in options.tasks:
         results = np.array([labeled(name, model, options.toulbar2) for name, model in drawn(LABELED)])
         print(f"{len(results)} models, {results[:, 0].sum()} proven, {results[:, 1].sum()} worse than toulbar2\n")

@@ -248,3 +248,20 @@ SUMMED = {
     "cubic spins": lambda rng: cubic_spins(rng, 100),
     "clique of 18": lambda rng: tables(clique(18), rng, 2, 0.5),
 }
+
+# Models whose exact marginals are affordable with 8 GB, with edges of random strength.
+ESTIMATED = {
+    "spins 10 x 24": lambda rng: spins(lattice((10, 24)), rng, rng.uniform(0.3, 1.5), 0.3),
+    "attraction 10 x 24": lambda rng: PairwiseModel(
+        lattice((10, 24)), 0.1 * rng.normal(size=(240, 2)), [rng.uniform(0.1, 0.6) * SPIN]
+    ),
+    "Potts 7 x 12, 3 states": lambda rng: potts(lattice((7, 12)), rng, 3, rng.uniform(0.3, 2.0)),
+    "grid 5 x 20, 4 states": lambda rng: tables(lattice((5, 20)), rng, 4, rng.uniform(0.3, 1.5)),
+    "cubic graph": lambda rng: spins(regular(50, 3, rng), rng, rng.uniform(0.3, 1.5), 0.2),
+    "clique of 15": lambda rng: spins(clique(15), rng, rng.uniform(0.1, 0.5), 0.2),
+    "skip chain, 5 states": lambda rng: tables(skip_chain(60), rng, 5, rng.uniform(0.3, 1.5)),
+    "volume 3 x 3 x 12": lambda rng: spins(lattice((3, 3, 12)), rng, rng.uniform(0.3, 1.2), 0.3),
+    "factors of five": lambda rng: arity_five(rng, 28, 15),
+    "clauses": lambda rng: planted_sat(rng, 24, 90, rng.uniform(0.5, 4.0)),
+    "diagnosis": lambda rng: diagnosis(rng, 20, 15),
+}

@@ -25,7 +25,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel
 
 
 class Budget(NamedTuple):
-    """Budget of an exact computation, in table cells; one thread processes about 25 million cells per second."""
+    """Budget of an exact computation, in table cells; one thread handles about 40 million cells per second."""
 
     most_cells: float
     n_sweeps: float = np.inf  # limit on the cells: the number of entries that this many message sweeps read
@@ -65,7 +65,7 @@ class Budget(NamedTuple):
 BUDGETS = {
     "step": Budget(2.0**24, 10),
     "fast": Budget(2.0**24, _tuning.SWEEPS_OF_A_CALL),
-    "default": Budget(5e7),
+    "default": Budget(8e7),
     "long": Budget(1e9),
 }
 
@@ -91,9 +91,9 @@ def exact_inference(
     n_states : int, optional
         Number of states of each node, required if ``structure`` is a graph.
     budget : {"step", "fast", "default", "long"} or float, default="default"
-        Maximum number of table cells in each component. 25 million cells take about a second on one thread, and each
-        cell takes 15 to 20 bytes. "default" is 50 million cells, about two seconds and 1 GB; "long" is a billion cells.
-        "fast" and "step" correspond to n = 100 and n = 10 message sweeps, each of which reads 2 K^2 entries per edge:
+        Maximum number of table cells in each component. 40 million cells take about a second on one thread, and each
+        cell takes 10 to 13 bytes. "default" is 80 million, about two seconds and 1 GB; "long" is a billion. "fast" and
+        "step" correspond to n = 100 and n = 10 message sweeps, each of which reads 2 K^2 entries per edge:
 
         .. math:: \min\Big(2^{24}, \; n \max\big(2^{21} / 100, \; 2 \sum_{e \in c} K^2\big)\Big):
 

@@ -10,7 +10,7 @@ LEAST_CELLS = 2.0**21
 
 # Memory for elimination: minimum and maximum number of bytes; number of bytes per cell of the budget in between.
 # More memory makes more results exact, but may not be available.
-LEAST_BYTES, MOST_BYTES, BYTES_OF_A_CELL = 1e9, 8e9, 20
+LEAST_BYTES, MOST_BYTES, BYTES_OF_A_CELL = 1e9, 8e9, 12.5
 
 # Number of steps for the search of an elimination order: a minimum, about 50 ms, and a number per edge.
 # A search with this number per edge takes about as long as a hundred message sweeps over two states.
@@ -23,7 +23,12 @@ SWEEPS_OF_A_CALL = 100
 # Error estimate: number of probed nodes, and sizes of their neighbourhoods to try.
 # Maximum number of cells for elimination, and maximum number of joint states of the smallest neighbourhood.
 # Larger values make the estimate more reliable and slower.
-N_PROBED_NODES, NEIGHBORHOOD_SIZES, MOST_PROBED_CELLS = 16, (60, 30, 15), 2.0**16
+N_PROBED_NODES, NEIGHBORHOOD_SIZES, MOST_PROBED_CELLS = 32, (60, 30, 15), 2.0**16
+
+# Margins of the error estimate: standard deviations for the choice of nodes (one-sided confidence of 95 %), and
+# multiple of the change from neighbourhoods of half the size, for the cycles outside of neighbourhoods.
+# With smaller margins, fewer estimates are above the true error (benchmarks/quality/auto_limits.py).
+DEVIATIONS, CHANGES = 1.645, 2.0
 
 # Maximum number of factors, and of joint states, in the part of a large model on which the estimate computes messages.
 # Messages on this part take about a second.
@@ -35,7 +40,14 @@ MOST_FACTORS, MOST_JOINT_STATES = 6000, 2**20
 # Tuned on random grids with mixed couplings. More damping and more runs take longer.
 DAMPING, N_AVERAGED_PARTS, SWEEPS_OF_A_PART = 0.5, 20, 5
 
-# Estimated error of marginals above which a warning is issued. A smaller value would warn of sufficiently good results.
+# Maximum attraction of a pair for the Bethe bound; the exponential of larger numbers would overflow.
+LARGEST_GAIN = 300.0
+
+# Fraction of the budget for tempering, which takes about two seconds by default. Elimination is also limited by memory.
+# Longer tempering lowers the error with the square root of its time.
+TEMPERED_SHARE = 0.625
+
+# Estimated error of marginals above which to warn. A smaller value would warn of results that are good enough.
 MOST_ERROR = 0.05
 
 # Maximum number of nodes, and of entries in the tables of all edges, for a search for several fixed points.

@@ -61,7 +61,7 @@ def _convert_pair_statistics(model, pairs, found):
 
 
 def _run_ladders(model, most_cells, n_threads):
-    r"""Return marginals by two ladders of Gibbs chains, or None if pairs are forbidden or the work is too much.
+    r"""Return marginals by two ladders of Gibbs chains, or None if they fail or the work is too much.
 
     .. math:: p_r(y) \propto \exp(\beta_r \, \mathrm{score}(y)), \qquad 0 = \beta_0 < \dots < \beta_R = 1
 
@@ -69,21 +69,43 @@ def _run_ladders(model, most_cells, n_threads):
     distributions unchanged. Labels travel from independent draws to the model, so that chains do not stay in one mode
     of a model with strong edges. The inverse temperatures are adapted until exchanges are equally frequent everywhere
     (S. Syed et al. Non-reversible parallel tempering. J. Royal Statistical Society B 84, 2022). ``log_z`` adds up the
-    ratios of the partition functions of neighbouring chains. ``error`` is half the difference between the marginals of
-    the two ladders, which start from different labels.
+    ratios of the partition functions of neighbouring chains. ``error`` is a multiple of half the difference between the
+    marginals of the two ladders, which start from different labels.
     """
     # most_cells: limit of the work, in table cells of elimination; a cell takes as long as a state of a node in a sweep
     n_copies = _tuning.N_LADDERS * _tuning.N_TEMPERATURES
     cells = n_copies * model.n_columns * (model.n_nodes + model.graph.n_edges / 8)
     n_sweeps = int(most_cells / max(cells, 1))
-    if n_sweeps < _tuning.FEWEST_TEMPERED_SWEEPS or not np.all(np.isfinite(model.tables)):
+    if n_sweeps < _tuning.FEWEST_TEMPERED_SWEEPS:
         return None
-    ladders = _Ladders(model, make_range_runner(n_threads))
+    relaxed = _relax_forbidden_pairs(model)
+    ladders = _Ladders(relaxed, make_range_runner(n_threads))
     length = n_sweeps // 2**_tuning.N_ADAPTATIONS
     for _ in range(_tuning.N_ADAPTATIONS):
         ladders.adapt(ladders.round(length).rejected)
         length *= 2
-    return ladders.round(length).marginals(model)
+    found = ladders.round(length).marginals(relaxed)
+    forbidden = np.isneginf(model.tables)
+    # If labels of the model violate constraints, the chains have not found the allowed labelings.
+    if found.tables[forbidden].sum() > _tuning.MOST_FORBIDDEN:
+        return None
+    found.tables[forbidden] = 0
+    return found
+
+
+def _relax_forbidden_pairs(model):
+    """Return the model with low scores in place of forbidden pairs.
+
+    Labels of warm chains violate constraints, so chains reach all allowed labelings.
+    """
+    forbidden = np.isneginf(model.tables)
+    if not forbidden.any():
+        return model
+    # Edge weights of features that forbid pairs are positive.
+    weight = np.ones((1, 1)) if model.edge_weight is None else model.edge_weight
+    least = weight[:, forbidden.any(axis=(0, 2, 3))].min()
+    lowest = np.where(forbidden, 0, model.tables).min() - _tuning.PENALTY / float(least)
+    return replace(model, tables=np.where(forbidden, lowest, model.tables))
 
 
 class _Ladders:
@@ -176,7 +198,7 @@ class _Round:
         n_sweeps = len(self.scores)
         by_ladder = self.totals.reshape(self.n_ladders, model.n_nodes, model.n_columns) / n_sweeps
         unary = by_ladder.mean(axis=0)
-        error = 0.5 * np.abs(by_ladder - unary).sum(axis=2).mean()
+        error = min(1.0, _tuning.ERROR_FACTOR * 0.5 * np.abs(by_ladder - unary).sum(axis=2).mean())
         log_z = self._estimate_log_z(model)
         unary = unary.astype(model.dtype)
         return Marginals(

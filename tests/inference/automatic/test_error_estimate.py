@@ -8,7 +8,7 @@ from factor_strategies import random_factor_graph
 from model_strategies import random_model
 
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import AutoMarginals, JunctionTree, LoopyBP
+from sklearn_crf.inference import AutoMarginals, BruteForce, JunctionTree, LoopyBP
 from sklearn_crf.inference.automatic._error_estimate import estimate_error
 from sklearn_crf.models import PairwiseModel, factor_graph_of
 
@@ -35,7 +35,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_estimates_are_of_the_size_of_errors(name):
+def test_estimates_are_upper_estimates_of_the_size_of_errors(name):
     errors, estimates = [], []
     for seed in range(4):
         model = MODELS[name](seed)
@@ -44,7 +44,8 @@ def test_estimates_are_of_the_size_of_errors(name):
             found = AutoMarginals(budget=0).marginals(model)
         errors.append(true_error(model, found))
         estimates.append(found.error)
-    assert np.mean(estimates) == pytest.approx(np.mean(errors), rel=0.6, abs=2e-3)
+    assert np.mean(np.array(estimates) >= 0.95 * np.array(errors) - 1e-4) >= 0.75
+    assert 0.98 * np.mean(errors) <= np.mean(estimates) <= 3 * np.mean(errors) + 2e-3
 
 
 def test_small_models_have_their_true_error():
@@ -82,7 +83,7 @@ def test_large_models_are_estimated_around_some_nodes(kind, coupling, is_off):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = AutoMarginals(budget=0, max_iter=500).marginals(large)
-    assert found.error == pytest.approx(true_error(model, found), rel=0.5, abs=2e-3)
+    assert true_error(model, found) <= found.error <= 2.5 * true_error(model, found) + 2e-3
     assert (found.error > 0.05) == is_off
     assert len(caught) == is_off
 
@@ -93,3 +94,47 @@ def test_nodes_of_many_neighbours_have_no_estimate():
     edges = np.concatenate((star, [[1, 2], [2, 3]]))
     model = PairwiseModel(Graph(n_nodes, edges), np.zeros((n_nodes, 2)), [0.1 * SPIN])
     assert AutoMarginals(budget=0).marginals(model).error is None
+
+
+def test_disagreement_of_fixed_points_is_an_error():
+    # Both phases have the same weight by symmetry, which the estimate cannot know.
+    model = PairwiseModel(lattice((6, 6)), np.zeros((36, 2)), [0.8 * SPIN])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = AutoMarginals(budget=0).marginals(model)
+    assert "fixed points" in found.method
+    assert found.error > 0.3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 4.0])
+def test_log_z_of_attracting_states_is_a_lower_bound(scale, dtype):
+    rng, n_lower = np.random.default_rng(0), 0
+    for _ in range(20):
+        tables = scale * rng.normal(size=(12, 2, 2))
+        gain = tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]
+        tables[gain < 0] = tables[gain < 0][:, ::-1]
+        unary = rng.normal(size=(9, 2))
+        unary[0, rng.integers(2)] = -np.inf
+        model = PairwiseModel(lattice((3, 3)), unary.astype(dtype), tables.astype(dtype), edge_type=np.arange(12))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found, exact = AutoMarginals(budget=0).marginals(model), BruteForce().marginals(model)
+        if found.bound == "lower":
+            n_lower += 1
+            assert found.log_z <= exact.log_z + 1e-9 * abs(exact.log_z)
+            assert found.log_z == pytest.approx(exact.log_z, abs=0.5)
+            assert found.log_z_terms.sum() == pytest.approx(found.log_z)
+        else:
+            assert found.bound is None
+            assert "fixed points" in found.method or not found.converged
+    assert n_lower > 5
+
+
+def test_other_models_have_no_bound():
+    mixed, weak = spin_glass((4, 4), 0, 0.3), PairwiseModel(lattice((3, 3)), np.zeros((9, 3)), [0.1 * np.eye(3)])
+    forbidding = PairwiseModel(lattice((3, 3)), np.zeros((9, 2)), [[[0.0, -np.inf], [0.0, 0.0]]])
+    for model in (mixed, weak, forbidding):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert AutoMarginals(budget=0).marginals(model).bound is None

@@ -141,7 +141,7 @@ def test_larger_budgets_go_on_from_where_smaller_ones_end(monkeypatch, make):
         monkeypatch.setattr(_tuning, name, value)
     methods, n_lower = [], 0
     for seed in range(2):
-        budgets = ("step", "fast", "default", 1e8, 1.7e8)
+        budgets = ("step", "fast", "default", 1.6e8, 2.7e8)
         results = [quietly(AutoMap(budget=budget).map, make(seed)) for budget in budgets]
         for less, more in pairwise(results):
             assert less.score <= more.score <= more.bound <= less.bound

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sklearn_crf.graphs import lattice
+from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import AutoMarginals, BruteForce, JunctionTree
 from sklearn_crf.inference.local._tempering import compute_tempered_marginals
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of
@@ -67,14 +67,45 @@ def test_same_bits_for_any_number_of_threads():
     np.testing.assert_array_equal(one.tables, three.tables)
 
 
-def test_no_result_for_forbidden_pairs_large_models_and_triples():
+def colouring(graph, n_states, rng):
+    table = np.zeros((n_states, n_states))
+    np.fill_diagonal(table, -np.inf)
+    return PairwiseModel(graph, 0.5 * rng.normal(size=(graph.n_nodes, n_states)), [table])
+
+
+def test_forbidden_pairs_are_allowed_in_warm_chains():
+    rng = np.random.default_rng(0)
+    model = colouring(lattice((4, 4)), 3, rng)
+    for given in (model, factor_graph_of(model), replace(model, edge_weight=np.full((model.graph.n_edges, 1), 0.1))):
+        found, exact = compute_tempered_marginals(given, 1e7), JunctionTree().marginals(given)
+        assert 0.5 * np.abs(found.unary - exact.unary).sum(axis=1).mean() < 0.03
+        assert found.log_z == pytest.approx(exact.log_z, abs=0.2)
+        if isinstance(given, PairwiseModel):
+            assert np.all(found.tables[np.isneginf(given.tables)] == 0)
+
+
+def test_no_result_if_no_allowed_labeling_was_found():
+    # A clique of four nodes has no colouring with three states.
+    graph = Graph(4, [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]])
+    assert compute_tempered_marginals(colouring(graph, 3, np.random.default_rng(0)), 1e7) is None
+
+
+def test_no_result_for_large_models_and_triples():
     rng = np.random.default_rng(0)
     model = spins(3, 3, 1.0, rng)
     assert compute_tempered_marginals(model, 1e4) is None
-    forbidding = np.array([[[0.0, -np.inf], [0.0, 0.0]]])
-    assert compute_tempered_marginals(replace(model, tables=forbidding, edge_weight=None), 1e8) is None
     triple = FactorGraph.from_factors([2, 2, 2], [((0, 1, 2), rng.normal(size=(2, 2, 2)))])
     assert compute_tempered_marginals(triple, 1e8) is None
+
+
+def test_estimated_errors_are_rarely_too_low():
+    rng, ratios = np.random.default_rng(1), []
+    for strength in np.linspace(0.3, 2, 10):
+        model = spins(7, 7, strength, rng)
+        found, exact = compute_tempered_marginals(model, 3e6), JunctionTree().marginals(model)
+        ratios.append(2 * found.error / np.abs(found.unary - exact.unary).sum(axis=1).mean())
+    assert np.mean(np.array(ratios) >= 1) >= 0.8
+    assert np.median(ratios) < 3
 
 
 def test_auto_takes_the_smaller_estimated_error():
