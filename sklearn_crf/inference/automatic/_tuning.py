@@ -81,7 +81,7 @@ N_LOOKS = 10
 # Effort of the first round of searches, relative to the default budget: the effort of "step" and "fast".
 # The second round uses the rest of the default budget. Its neighbourhood search starts from the same labels as the
 # first, because restarts that exchange results become alike.
-FIRST_EFFORT = 2.0**24 / 5e7
+FIRST_EFFORT = 2.0**24 / 8e7
 
 # Large neighbourhood searches: work of the default budget in sweeps over the nodes, minimum number of sweeps of a
 # search, and maximum number of table entries that the default budget reads, about eight seconds.
