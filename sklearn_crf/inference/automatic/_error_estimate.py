@@ -1,6 +1,7 @@
 """Error estimate for belief propagation, by exact marginals in the neighbourhoods of some nodes."""
 
 from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +103,7 @@ class _Beliefs:
             for s in scope:
                 self.factors_of[s].append(f)
 
-    def sum_around(self, node):
+    def sum_around(self, node: int) -> tuple[Any, Any]:
         """Return marginals of a node by sums over a neighbourhood and over a neighbourhood of half the size."""
         fewest = max(1, int(np.log(_tuning.MOST_PROBED_CELLS) / np.log(max(2, self.n_states.max()))))
         for size in (*_tuning.NEIGHBORHOOD_SIZES, fewest):

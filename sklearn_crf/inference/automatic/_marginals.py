@@ -209,7 +209,7 @@ class AutoMarginals(Automatic):
         return sampler.sample(model, n_samples, random_state=random_state, n_threads=n_threads)
 
 
-def _attach_bethe_bound(model, found):
+def _attach_bethe_bound(model: Any, found: Any) -> Any:
     r"""Return marginals with a lower bound on the log-partition, if all pairs of two states attract each other.
 
     .. math::

@@ -93,7 +93,7 @@ def _run_ladders(model, most_cells, n_threads):
     return found
 
 
-def _relax_forbidden_pairs(model):
+def _relax_forbidden_pairs(model: PairwiseModel) -> PairwiseModel:
     """Return the model with low scores in place of forbidden pairs.
 
     Labels of warm chains violate constraints, so chains reach all allowed labelings.
