@@ -290,7 +290,7 @@ def _search(candidates, effort):
     marks = np.minimum(effort, [0.0, _tuning.FIRST_EFFORT, *range(1, ceil(effort) + 1)])
     is_small, start = candidates.model.n_nodes <= _tuning.FEW_NODES, candidates.best[1]
     for number, share in enumerate(np.diff(np.unique(marks))):
-        if is_small and not candidates.certain:
+        if is_small and number == 0 and not candidates.certain:
             candidates.branch(share * _tuning.BRANCHES)
         if not candidates.certain:
             _search_neighborhoods(candidates, share, number, start if number < 2 else candidates.best[1])

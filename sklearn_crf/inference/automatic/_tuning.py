@@ -98,11 +98,11 @@ NARROW_CELLS, FEWEST_STATES, TEMPERATURES, NARROW_SWEEPS, LEFT_TO_SEARCH = 2**22
 # With two states and no node scores, this sum is four times the score.
 LOOSE = 0.001
 
-# Branch and bound: table entries to read in the first run, and before and after neighbourhood searches, for the default
-# budget; maximum number of nodes of the later runs. The first run precedes algorithms without a bound.
-# More entries prove more optima and find better labels of models with zeros, and take longer
-# (benchmarks/quality/auto_limits.py).
-FIRST_BRANCHES, BRANCHES, FEW_NODES = 1e8, 7e8, 500
+# Branch and bound: table entries to read in the first run, and after the neighbourhood searches of the default budget
+# (a third of them also before the first search); maximum number of nodes of the later runs.
+# The first run precedes algorithms without a bound. More entries prove more optima, find better labels of models with
+# zeros, and take longer (benchmarks/quality/auto_limits.py).
+FIRST_BRANCHES, BRANCHES, FEW_NODES = 1e8, 1.2e9, 500
 
 # Cycle relaxation for models of two states: maximum number of nodes and edges; number from which a model is large.
 # Number of linear programs for a large model.
