@@ -67,7 +67,7 @@ def _walk_to_and_fro(nodes):
 
 
 def _sort_edge_keys(graph):
-    """Return the sorted keys of the edges, and the edge of each key."""
+    """Return the keys of all edges in ascending order, and the index of each key's edge."""
     low, high = np.sort(graph.edges, axis=1).T.astype(np.int64)
     key = low * graph.n_nodes + high
     order = np.argsort(key)
@@ -129,7 +129,7 @@ def covering_trees(graph: Graph, rule: str | int = "minimal", *, random_state: A
 
 
 def _is_even(counts, next_tree, n_trees):
-    """Return whether trees cover all edges, and about equally many trees contain each edge, as far as possible."""
+    """Return whether the trees contain every edge, and all edges about equally often, as far as the graph allows."""
     if not counts.all():
         return False
     if not len(counts) or n_trees >= _tuning.MOST_EVEN_TREES:
@@ -159,7 +159,7 @@ def compute_covering_probabilities(graph: Graph) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class ComponentTrees:
-    r"""A distribution over spanning trees for each component of a graph, stored as the weights of a list of trees.
+    r"""A distribution over spanning trees for each component of a graph: a list of trees, to which weights are given.
 
     .. math::
         \nu_e = \epsilon \, \nu^0_e + (1 - \epsilon) \sum_T \rho(T) \, [e \in T], \qquad
@@ -243,7 +243,7 @@ class ComponentTrees:
 
 
 def _split_by_component(graph, forests):
-    """Split forests into the distinct trees of each component that has edges, in the order of components."""
+    """Split forests into trees of connected components; return the distinct trees, ordered by component."""
     # forests: (n_forests, E) of bool; returns: component: (n_trees,), trees: csr (n_trees, E)
     of_edge = graph.component[graph.edges[:, 0]]
     found: dict[Any, Any] = {}

@@ -34,7 +34,7 @@ class Incidence(NamedTuple):
 
     ptr: np.ndarray  # (N + 1,) int64
     neighbor: np.ndarray  # (2E,) int32: the node at the other end of the edge
-    half_edge: np.ndarray  # (2E,) int32: 2 * edge + side, side 0 if the slot's node is edges[edge, 0]
+    half_edge: np.ndarray  # (2E,) int32: 2 * edge + side, where side is 0 if the slot's node is edges[edge, 0], else 1
     reverse: np.ndarray  # (2E,) int32: the slot of the same edge at the other end
 
 
@@ -47,7 +47,10 @@ class Forest(NamedTuple):
 
 
 class Colouring(NamedTuple):
-    """Classes of nodes (colours) without edges within a class, so that all nodes of a colour can be updated at once."""
+    """Partition of the nodes into colours such that no edge joins two nodes of the same colour.
+
+    All nodes of a colour can therefore be updated at once.
+    """
 
     nodes: np.ndarray  # (N,) int32, grouped by colour, ascending within a colour
     ptr: np.ndarray  # (n_colours + 1,) int64: colour c is nodes[ptr[c]:ptr[c + 1]]
@@ -189,7 +192,7 @@ class Graph:
 
     @property
     def parts(self) -> tuple[Graph, ...]:
-        """Graphs that :func:`build_disjoint_union` joined to this graph, or a tuple of the graph itself."""
+        """The graphs that :func:`build_disjoint_union` joined to form this graph, or a tuple of only this graph."""
         return self._parts or (self,)
 
     @cached_property
@@ -223,7 +226,7 @@ class Graph:
 
     @cached_property
     def largest_degree(self) -> int:
-        """Largest number of edges of a node; 0 without nodes."""
+        """Maximum number of edges at a node, or 0 if the graph has no nodes."""
         return int(np.diff(self.incidence.ptr).max(initial=0))
 
     @cached_property
@@ -251,7 +254,7 @@ class Graph:
 
     @property
     def parents(self) -> tuple[np.ndarray, np.ndarray]:
-        """Parent of each node in :attr:`forest`, and the half-edge to the parent, (N,) int32 each; -1 for roots."""
+        """Each node's parent in :attr:`forest` and its half-edge to the parent: two arrays (N,) int32, -1 for roots."""
         slot, (_, neighbor, half_edge, _) = self.forest.parent_slot, self.incidence
         parent, to_parent = np.full((2, self.n_nodes), -1, dtype=np.int32)
         has_parent = slot >= 0
@@ -360,7 +363,7 @@ def _hint_form(edges, n_nodes):
 
 
 def _find_adjacent_pairs(adjacency):
-    """Return the sorted pairs of nodes that a sparse adjacency matrix joins, each pair once, smaller node first."""
+    """Return the pairs of nodes that a sparse adjacency matrix joins, sorted, each pair once, smaller node first."""
     if sp.issparse(adjacency):
         adjacency = convert_to_csr(adjacency, "adjacency")
     adjacency = sp.coo_matrix(adjacency)
@@ -466,9 +469,9 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
 
 
 def _list_offsets(ndim, connectivity):
-    """Return offsets with at most ``connectivity`` entries 1 or -1, sorted by the number of these entries.
+    """Return all offsets with at most ``connectivity`` non-zero entries, 1 or -1, sorted by the number of such entries.
 
-    Offsets with equal numbers of these entries are sorted with 0 before 1 before -1.
+    Among offsets with equally many non-zero entries, 0 comes before 1, and 1 before -1.
     """
     n_offsets = sum(comb(ndim, n_moves) * 2**n_moves for n_moves in range(1, connectivity + 1))
     if n_offsets > _tuning.MAX_OFFSETS:
@@ -579,7 +582,7 @@ def from_adjacency(adjacency: Any) -> Graph:
 
 
 def build_disjoint_union(graphs: Iterable[Graph]) -> Graph:
-    """Join graphs into one graph, which contains the nodes and edges of each given graph in turn."""
+    """Join graphs into one graph, which contains the nodes and edges of all given graphs, one graph after the other."""
     graphs = list(graphs)
     if len(graphs) == 1:
         return graphs[0]

@@ -154,7 +154,7 @@ def effective_resistances(graph: Graph) -> np.ndarray:
 
 
 def _compute_selected_inverse(matrix):
-    """Return the lower triangle of the inverse of a symmetric positive definite matrix, and the new index of each row.
+    """Return the lower triangle of a positive definite matrix's inverse, with permuted rows, and each row's new index.
 
     Only entries in the sparsity pattern of the Cholesky factor are computed. The pattern includes all non-zero entries
     of the matrix.
@@ -178,15 +178,15 @@ def _compute_selected_inverse(matrix):
 
 
 def compute_chain_probabilities(graph: Graph) -> np.ndarray:
-    r"""Return even edge probabilities of a covering by chains along which node indices ascend.
+    r"""Return edge probabilities, as equal as possible, of chains along which node indices ascend.
 
     .. math::
         \nu_{st} = 1 / \max(n^+_s, n^-_t), \qquad s < t,
 
     where :math:`n^+_s` is the number of neighbours after node s and :math:`n^-_t` the number of neighbours before node
-    t. The edges to later nodes, and to earlier nodes, have probabilities that sum to at most one. On forests all
-    probabilities are one. On lattices, all probabilities are equal to the smallest of these values, so that they do not
-    change if the lattice is mirrored.
+    t. At each node, the probabilities of the edges to later nodes sum to at most one. The same is true of the edges to
+    earlier nodes. On forests all probabilities are one. On lattices, all probabilities are equal to the smallest of
+    these values, so that they do not change if the lattice is mirrored.
     """
     # returns: (E,), float64
     if graph.is_forest:
@@ -200,7 +200,7 @@ def compute_chain_probabilities(graph: Graph) -> np.ndarray:
 
 
 def follows_chains(graph: Graph, edge_probabilities: ArrayLike) -> bool:
-    r"""Return whether each node's probabilities sum to at most one over later neighbours, and over earlier neighbours.
+    r"""Return whether the probabilities of each node's edges to later nodes, and to earlier nodes, sum to at most one.
 
     .. math::
         \sum_{t > s} \nu_{st} \le 1, \qquad \sum_{t < s} \nu_{st} \le 1 \qquad \text{for all nodes } s.

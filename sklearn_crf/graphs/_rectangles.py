@@ -7,7 +7,7 @@ from sklearn_crf._threads import split_into_ranges
 
 
 class Rectangle(NamedTuple):
-    """Range of rows and range of columns of a plane."""
+    """A range of rows and a range of columns in a plane."""
 
     top: int
     bottom: int

@@ -91,7 +91,7 @@ class SpanningTrees(ChecksPickles):
         return np.where(self.trees.all(axis=0), 1.0, np.minimum(self.weights @ self.trees, 1.0))
 
     def merged(self) -> Self:
-        """Return an equal distribution in which equal trees are merged into one tree."""
+        """Return the same distribution with copies of a tree merged into one tree."""
         _, first, inverse = np.unique(np.packbits(self.trees, axis=1), axis=0, return_index=True, return_inverse=True)
         weights = np.bincount(inverse.ravel(), weights=self.weights)
         order = np.argsort(first)
@@ -134,7 +134,7 @@ def minimum_spanning_tree(graph: Graph, cost: ArrayLike) -> np.ndarray:
 
 
 def find_cheapest_tree(graph, cost, ties):
-    """Return the minimum spanning tree without checks; ``ties`` is a second cost that breaks ties, or empty."""
+    """Return the minimum spanning tree without checks; ``ties``, if not empty, is a second cost that breaks ties."""
     tree = np.zeros(graph.n_edges, dtype=bool)
     if graph.n_edges:
         cost, ties = (np.ascontiguousarray(values, dtype=np.float64) for values in (cost, ties))
