@@ -13,7 +13,7 @@ from sklearn_crf.models._pairwise import PairwiseModel, Statistics
 
 
 class ExpandedFactors(NamedTuple):
-    r"""Pairwise model with a node for each factor of more than two nodes, and the origin of its scores.
+    r"""Pairwise model with an additional node for each factor of more than two nodes, and the origin of its scores.
 
     .. math:: \mathrm{score}(y, z) = \mathrm{score}(y) \text{ if } z_f = y_f \text{ for all large factors } f,
         \text{ else } -\infty
@@ -25,12 +25,12 @@ class ExpandedFactors(NamedTuple):
     model: PairwiseModel
     place: np.ndarray  # (N,), the node of the pairwise model that represents each node of the factor graph
     factors: list  # for each arity above two: additional nodes (n,), scopes (n, arity), shapes (n, arity)
-    target: np.ndarray  # (n,), index of an entry in the flat unary scores, followed by the flat tables
-    # (n,), index of the factor graph's score that the entry includes, in the cells followed by the tables' defaults
+    target: np.ndarray  # (n,), index of an entry of the pairwise model: flat unary scores, then flat tables
+    # (n,), index of the factor graph's score that the entry includes: first cells, then default scores of tables
     source: np.ndarray
 
     def pullback(self, graph: FactorGraph, statistics: Statistics) -> FactorStatistics:
-        """Return derivatives with respect to the scores of the factor graph, given the pairwise ones."""
+        """Convert derivatives for scores of the pairwise model to derivatives for scores of the factor graph."""
         entries = np.concatenate((statistics.unary.ravel(), statistics.tables.ravel()))
         flat = np.bincount(self.source, entries[self.target], graph.log_table.size + graph.n_tables)
         return FactorStatistics(*np.split(flat, [graph.log_table.size]))
@@ -57,7 +57,7 @@ class _Nodes(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Largest number of states."""
+        """Largest number of states of a node."""
         return int(self.n_states.max(initial=1))
 
 
@@ -119,7 +119,7 @@ def _place_nodes(graph: FactorGraph) -> _Nodes:
 
 
 def _list_cells(graph: FactorGraph, factors: np.ndarray, scope: np.ndarray) -> _Cells:
-    """Return all joint states of the given factors, which have one arity."""
+    """Return all joint states of the given factors, which all have the same arity."""
     shape = graph.n_states[scope].astype(np.int64)
     counts = shape.prod(axis=1)
     row = np.repeat(np.arange(len(factors)), counts)
@@ -133,7 +133,7 @@ def _list_cells(graph: FactorGraph, factors: np.ndarray, scope: np.ndarray) -> _
 
 
 class _Edges:
-    """Edges of the pairwise model: pairs of nodes with a table each, then edges that join a factor with its nodes."""
+    """Edges of the pairwise model: edges of two-node factors, each with its own table, then edges of large factors."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -142,7 +142,7 @@ class _Edges:
         self.joined: list[tuple] = []
 
     def locate(self, ends: np.ndarray, cells: _Cells) -> np.ndarray:
-        """Return the positions of two-node factors' cells in the flat tables; factors on one pair share a table."""
+        """Return where the flat tables store the cells of two-node factors; factors on the same nodes share a table."""
         # ends: (n_factors, 2)
         pairs, width = self.pairs, self.width
         swapped = ends[:, 0] > ends[:, 1]
@@ -151,14 +151,14 @@ class _Edges:
         return (edge[cells.row] * width + states[:, 0]) * width + states[:, 1]
 
     def join(self, owner: np.ndarray, ends: np.ndarray, shape: np.ndarray) -> None:
-        """Join large factors with their nodes; axes at one position of equal shapes share a table."""
+        """Add edges from large factors to their nodes; edges share a table if factor shapes and axes are equal."""
         # owner: (n_factors,); ends, shape: (n_factors, arity)
         for own, between, sizes in zip(owner.tolist(), ends.tolist(), shape.tolist(), strict=True):
             for axis, node in enumerate(between):
                 self.joined.append((own, node, self.kinds.setdefault((axis, *sizes), len(self.kinds))))
 
     def build_model(self, graph: FactorGraph, nodes: _Nodes) -> PairwiseModel:
-        """Return the pairwise model in which only the consistency of factors with their nodes has scores."""
+        """Return the pairwise model with scores of zero, except -inf where a large factor and its node disagree."""
         n_pairs, width = len(self.pairs), self.width
         tables = np.zeros((max(n_pairs + len(self.kinds), 1), width, width))
         for (axis, *shape), kind in self.kinds.items():

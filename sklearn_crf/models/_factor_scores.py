@@ -17,7 +17,7 @@ from sklearn_crf.models._pairwise import (
 
 
 def unite_factors(*graphs):
-    """Unite the factors of several factor graphs on the same nodes; a score is the sum of the scores in all graphs."""
+    """Combine factor graphs on the same nodes into one factor graph, whose score is the sum of all their scores."""
     first = graphs[0]
     for graph in graphs[1:]:
         if not np.array_equal(graph.n_states, first.n_states):
@@ -151,7 +151,7 @@ def _clamp(model: FactorGraph, labels):
 
 
 class _Changed(NamedTuple):
-    """Factors of one arity, repeated for each state of one of their nodes."""
+    """Factors of one arity, each repeated for every state of one of its nodes."""
 
     factors: np.ndarray  # (n,), each factor, repeated for every state of the node
     node: np.ndarray  # (n,), the node whose state changes
@@ -160,7 +160,7 @@ class _Changed(NamedTuple):
 
 
 def compute_changed_scores(model: FactorGraph, labels: np.ndarray) -> tuple[list[_Changed], np.ndarray]:
-    r"""Return the scores of each node's states given the labels of all other nodes, and the changed factors.
+    r"""Return the scores of each node's states given the labels of all other nodes; also return the changed factors.
 
     .. math:: f_s(k) = \sum_{f \ni s} \theta_f(y_f \text{ with } y_s = k)
     """
@@ -184,7 +184,7 @@ def _iterate_changes(model, labels):
 
 
 class SmallFactors:
-    """Positions of the scores of factors with at most one node in a factor graph's tables."""
+    """Positions, in the tables of a factor graph, of the scores of factors with at most one node."""
 
     def __init__(self, model):
         empty, single = (np.flatnonzero(model.arity == n) for n in (0, 1))
@@ -200,7 +200,7 @@ class SmallFactors:
         return float(_read_cells(model, *self._of_none).sum())
 
     def node_scores(self, model, n_columns) -> np.ndarray:
-        """Return the sums of the scores of single-node factors, -inf beyond the states of a node."""
+        """Return the summed scores of single-node factors, with -inf in columns beyond a node's number of states."""
         # returns: (N, n_columns)
         scores = np.where(np.arange(n_columns) < self._n_states[:, None], 0.0, -np.inf)
         np.add.at(scores, (self._node, self._state), _read_cells(model, *self._of_nodes))
@@ -213,7 +213,7 @@ class SmallFactors:
         add_cells(model, *self._of_none, None, log_table, table_default)
 
     def add_node_statistics(self, model, unary, log_table, table_default) -> None:
-        """Add the values of all states of nodes to statistics in place, for nodes that have single-node factors."""
+        """Add a value for each state of each node to the statistics of single-node factors, in place."""
         # unary: (N, K)
         values = unary[self._node, self._state].astype(np.float64)
         add_cells(model, *self._of_nodes, values, log_table, table_default)

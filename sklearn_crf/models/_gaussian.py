@@ -108,7 +108,7 @@ class GaussianModel(ChecksPickles):
 
     @cached_property
     def operator(self) -> Any:
-        """Product of a part of J (without ``precision_operator``) and a vector.
+        """Callable that multiplies a part of J (without ``precision_operator``) by a vector.
 
         Called as ``operator(vector, start, stop, out)``, it writes the nodes or rows from start to stop.
         ``operator.n_items`` is the number of nodes or rows.
@@ -177,7 +177,8 @@ class _StencilProduct:
         self.offsets = np.zeros((len(graph.offsets), 3), dtype=np.int64)
         self.offsets[:, n_added:] = graph.offsets
         self.n_items = self.shape[0] * self.shape[1]
-        # One number per edge takes no more memory than the type of the edge, and allows vectorised products of rows.
+        # If blocks are single numbers, store one for each edge, which takes no more memory than the types of edges.
+        # Products of rows can then be vectorised.
         is_scalar = model.n_values == 1 and graph.n_edges > 0
         self.edge_weight = model.blocks[model.edge_type, 0, 0] if is_scalar else np.empty(0, model.dtype)
         # Do not store the model, which refers to this object: the reference cycle would delay freeing memory.
@@ -185,7 +186,7 @@ class _StencilProduct:
 
     @property
     def lattice(self):
-        """Arguments by which the matrix is passed to kernels."""
+        """Arguments that describe the matrix to kernels."""
         return self.diagonal, self.edge_weight, self.edge_type, self.blocks, self.offsets, *self.shape
 
     def __call__(self, vector, start, stop, out):

@@ -438,7 +438,7 @@ def compute_labeling_statistics(model: Any, labels: ArrayLike) -> Any:
 
 @singledispatch
 def subtract_labeling(model: Any, statistics: Any, labels: ArrayLike) -> Any:
-    """Return statistics of a model minus the statistics of a labeling; may overwrite all but unary statistics."""
+    """Subtract the statistics of a labeling from given statistics, which may be overwritten except for ``unary``."""
     return statistics.minus(compute_labeling_statistics(model, labels))
 
 
@@ -530,7 +530,7 @@ def compute_label_excess(
 
 
 def count_pair_states(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, n_groups: int) -> np.ndarray:
-    """Return the derivatives of the score of a labeling with respect to the tables, for each group of edges."""
+    """Return the derivatives of a labeling's score with respect to the tables, separately for each group of edges."""
     # labels: (N,) of int; edge_group: (E,) of int; returns: (n_groups, T, R, K, K), float64
     n_types = max(len(model.tables), 1)
     n_groups = as_integer(n_groups, "n_groups", highest=MAX_INT32 // n_types)

@@ -198,7 +198,7 @@ class PermutohedralFilter:
         MemoryError
             If the lattice and the values of its vertices would take more than ``max_memory``.
         """
-        # The number of parts, and therefore the sum over parts, does not depend on the number of threads.
+        # The number of parts does not depend on the number of threads, and neither do the rounding errors of sums.
         n_parts = min(8, max(1, self.n_points // (4 * self.n_vertices))) if width <= _tuning.LONGEST_SCATTERED else 0
         row_bytes = width * (2 * self.dtype.itemsize + 8 * n_parts)
         lattice_bytes = self.memory - (self._corner_bytes if n_parts else 0)
@@ -209,7 +209,7 @@ class PermutohedralFilter:
 
     @cached_property
     def _points_of_vertices(self):
-        """Points of each vertex: starts of vertices (M + 1,), ascending points, and weights (N (d + 1),)."""
+        """Ascending points of each vertex: arrays of starts (M + 1,), points (N (d + 1),) and weights (N (d + 1),)."""
         ptr = np.zeros(self.n_vertices + 2, np.int64)
         point_of, weight_of = np.empty(self.vertex.size, np.int32), np.empty(self.vertex.size, self.dtype)
         points_of_vertices(self.vertex, self.weight, ptr, point_of, weight_of)
@@ -228,7 +228,7 @@ class PermutohedralFilter:
         self.weight *= self._compute_point_scale(normalization, n_threads)
 
     def _compute_point_scale(self, normalization, n_threads):
-        """Return the factors n_i by which rows and columns of the matrix are scaled, as (N, 1) or a number."""
+        """Return the factors n_i by which rows and columns of the matrix are scaled: an array (N, 1), or one number."""
         d = self.n_axes
         # In units of the bandwidths, a cell has the volume (3/2)^(d/2) / sqrt(d+1).
         # The integral of the Gaussian is (2 pi)^(d/2). The weights of splatting, blurring and slicing sum to one.
@@ -313,7 +313,7 @@ def _compute_digit_ranges(points: np.ndarray, embedding: np.ndarray) -> tuple:
     with np.errstate(over="ignore", invalid="ignore"):
         blocks = np.array_split(points, -(-len(points) // 65536))
         ends = [(at.min(axis=0), at.max(axis=0)) for at in (block @ embedding.T for block in blocks)]
-    # The margin of 3 cells has one cell each for rounding, the projection to the hyperplane, and neighbours.
+    # The margin has 3 cells: one for rounding, one for the projection to the hyperplane, and one for neighbours.
     low = np.floor(np.min([least for least, _ in ends], axis=0)) - 3
     high = np.ceil(np.max([most for _, most in ends], axis=0)) + 3
     return high - low + 1, low

@@ -10,7 +10,7 @@ _MOST_DIRECTIONS = 254
 
 
 def find_ordered_offsets(graph):
-    """Return the offsets with edges, their steps in node index, and their edge counts; () if edges are not ordered."""
+    """Return, for offsets with edges, steps in node index, offsets and edge counts, or () if edges are not ordered."""
     # Cache the result, because predictions request it hundreds of times for one graph.
     return graph.keep("lattice offsets", lambda: _find_ordered_offsets(graph))
 
@@ -39,7 +39,7 @@ def split_row_ranges(graph, n_nodes):
 
 
 class RowModels:
-    """Model on a lattice, of which only a few rows are built and in memory at a time."""
+    """Model on a lattice that is built for only a few rows at a time, to save memory."""
 
     # between: callable(low, high) -> PairwiseModel of the rows low to high - 1, with all edges between these rows
 
@@ -49,7 +49,7 @@ class RowModels:
         self.reach = int(graph.offsets[:, 0].max())
 
     def around(self, start, stop):
-        """Return the model of a range of rows extended by all rows that edges from it reach, and the extended range."""
+        """Extend a range of rows by all rows that its edges reach; return the extended range's model and limits."""
         low, high = max(start - self.reach, 0), min(stop + self.reach, self.length)
         return self.between(low, high), low, high
 
@@ -77,7 +77,7 @@ def stored_rows(model):
     length, *sides = model.graph.shape
     # Edges are sorted by offset, then by row; all rows have the same number of edges of an offset.
     first, per_row = np.cumsum([0, *counts[:-1]]), counts // (length - offsets[:, 0])
-    graphs = {}  # lattices by height, cached because building neighbour lists takes longer than a sweep
+    graphs = {}  # lattices by number of rows, cached because building neighbour lists takes longer than a sweep
 
     def between(low, high):
         if high - low not in graphs:

@@ -46,7 +46,7 @@ class SegmentStatistics(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Maximal sequences of consecutive nodes with one label."""
+    """Maximal sequences of consecutive nodes that have the same label."""
 
     first: np.ndarray  # (n_runs,) first node
     chain: np.ndarray  # (n_runs,)
@@ -66,7 +66,7 @@ def find_label_runs(labels: np.ndarray, ptr: np.ndarray) -> Runs:
 
 
 def mark_short_runs(runs: Runs, ptr: np.ndarray, min_duration: int) -> np.ndarray:
-    """Return a mask (n_runs,) of the runs shorter than ``min_duration`` that touch no end of their chain."""
+    """Return a mask (n_runs,) of the runs shorter than ``min_duration`` that touch neither end of their chain."""
     is_inside = (runs.first > ptr[runs.chain]) & (runs.first + runs.length < ptr[runs.chain + 1])
     return is_inside & (runs.length < min_duration)
 
@@ -90,12 +90,12 @@ class SegmentModel(ChecksPickles):
     durations: np.ndarray
     # (n_chains,), table of durations of each chain; None is replaced by zeros
     duration_type: np.ndarray = None  # type: ignore[assignment]
-    # Shorter runs are forbidden, except at both ends of a chain, where a run may be cut off. At most D.
+    # Minimum number of nodes of a run, at most D. Runs at either end of a chain may be shorter, as they may be cut off.
     min_duration: int = 1
     ends: Any = None  # (2, N, K), scores f of the first and l of the last node of a run; None is stored as (0, N, K)
     # (N, D - 1, K), scores s of the runs of 1, 2, ..., D - 1 nodes from each node; None is stored as (N, 0, K)
     spans: Any = None
-    means: Any = None  # (N, K), finite scores m of nodes, whose mean over a run counts; None is stored as (0, K)
+    means: Any = None  # (N, K), finite scores m of nodes; their mean over a run counts; None is stored as (0, K)
 
     def __post_init__(self) -> None:
         if self.graph.chain_ptr is None and self.n_nodes:
@@ -175,7 +175,7 @@ class SegmentModel(ChecksPickles):
 
     @property
     def mean_shares(self) -> np.ndarray:
-        """Weights that turn sums over runs of 1, ..., D - 1 nodes into means, minus the weight 1 / D of longer runs."""
+        """Weight 1 / d of sums over runs of d nodes, minus the weight 1 / D of long runs, for d = 1, ..., D - 1."""
         n_durations = self.durations.shape[2]
         return 1 / np.arange(1, n_durations) - 1 / n_durations
 

@@ -10,7 +10,7 @@ MAX_DENSE_CELLS = 2**26
 # In this model, every message of the node has this number of entries, and an edge table has up to its square.
 MOST_STATES_OF_NODE = 2**10
 
-# Maximum number of edge types for which each part of a lattice may be processed with a scan of all types.
+# Maximum number of edge types for which work on a part of a lattice may include a scan of all types.
 # With more types, the scan takes longer than the rest of the work on the part.
 FEW_TYPES = 256
 
