@@ -47,7 +47,7 @@ class _SparseWithCosts(_LinearWithCosts, SparsePotentials):
 
 
 class _SparseEdgesWithCosts(SparseEdgePotentials):
-    """:class:`SparseEdgePotentials` with costs of edges, which have separate tables in any case."""
+    """:class:`SparseEdgePotentials` with costs of edges, whose tables are separate with or without costs."""
 
     edge_costs: np.ndarray
 
@@ -66,10 +66,10 @@ _WITH_COSTS: dict[type, Any] = {
 
 
 def add_edge_costs(potentials: Any, cost: np.ndarray, batches: list) -> tuple[Any, list]:
-    """Return potentials whose models include the costs of edges, and batches that tell them the true labels of edges.
+    """Return potentials whose models include the costs of edges, and batches that contain the true labels of edges.
 
     Costs are zero for the true labels, and for edges with an unlabelled end. Every loss of these models is therefore
-    loss-augmented. The weights are those of the given potentials.
+    loss-augmented. The weights have the same layout as in the given potentials.
     """
     # cost: (K, K, K, K), ``cost[a, b, c, d]`` of labelling the ends of an edge a and b if their labels are c and d
     n_classes = potentials.n_classes

@@ -65,7 +65,7 @@ def collect_factor_types(examples, batches, n_classes):
 
 
 def join_factor_types(parts):
-    """Join the types of factors that were collected from parts of the training examples, in the order of the names."""
+    """Merge the factor types collected from several parts of the training examples; sort the types by name."""
     # parts: list of lists of FactorType
     found: dict[str, list] = {}
     for kind in (kind for part in parts for kind in part):
@@ -103,7 +103,7 @@ def check_factors(examples, types, n_classes):
 
 
 def _get_factor_shape(example, factors, name, n_classes, i):
-    """Return how many states the nodes of a factor have, and how many features the factor has."""
+    """Return the number of states of each node of a factor, and the number of features of the factor."""
     of_nodes = states_of(example, n_classes)[factors.scope]
     differs = (of_nodes != of_nodes[0]).any(axis=1)
     if differs.any():

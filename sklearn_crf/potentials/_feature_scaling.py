@@ -12,9 +12,9 @@ from sklearn_crf.encoding import OperatorFeatures, SharedRows, copy_with_scaled_
 
 
 class FeatureBulk(NamedTuple):
-    """Robust centre and spread of features: up to a quarter of the values may be outliers with little influence.
+    """Robust centre and spread of features, on which outliers have little influence (up to a quarter of the values).
 
-    Centre and spread are estimated from a sample of several thousand nodes or edges, at regular intervals.
+    Centre and spread are estimated from several thousand nodes or edges, sampled at regular intervals.
     """
 
     number: np.ndarray  # (n_types,), number of sampled nodes or edges
@@ -74,7 +74,7 @@ class FeatureBulk(NamedTuple):
 # features.
 _SAMPLE, _MOST_SAMPLED = 4096, 2**22
 
-# Ratio, for a normal distribution, of the standard deviation to the lower quartile of distances between two values.
+# For a normal distribution: standard deviation, divided by the lower quartile of distances between two values.
 _NORMAL_QUARTILE = 2.219
 
 
@@ -448,7 +448,7 @@ def _compute_tail_factors(scale, bulk, penalty):
 
 
 def warn_of_small_features(moments: FeatureMoments, C: float) -> None:
-    """Warn of features whose range is so small that the penalty suppresses their effect."""
+    """Warn if the range of features is so small that the penalty suppresses their effect."""
     information = C * moments.number.sum() * moments.deviation**2
     is_small = (moments.high < moments.low + _MINUTE) & (information < _LEAST_INFORMATION)
     minute = np.any(moments.varies & is_small, axis=0)

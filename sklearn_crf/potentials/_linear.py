@@ -286,7 +286,7 @@ class LinearPotentials:
         return slice(None)
 
     def pullback(self, example, statistics):
-        """Convert the gradient with respect to the scores to the gradient of the weights, B(x)' statistics."""
+        """Return the gradient with respect to the weights, B(x)' times the gradient with respect to the scores."""
         # returns: (n_coef,), float64
         gradient = np.zeros(self.n_coef)
         parts = self.unpack(gradient)
@@ -328,7 +328,7 @@ class LinearPotentials:
         return scores
 
     def _compute_part_unaries(self, weights, example):
-        """Return the unary scores of joined graphs; if any has cycles, bit-identical to the scores of separate graphs.
+        """Return the unary scores of joined graphs, bit-identical to those of separate graphs if any graph has cycles.
 
         Examples whose nodes share one row of features are many and small, so one product computes the scores of all.
         """

@@ -65,7 +65,7 @@ class EntityScheme(NamedTuple):
 
 @cache
 def _list_successions(scheme):
-    """Return all allowed successions: tuples of two prefixes and whether both labels are of one kind."""
+    """Return all allowed successions, as tuples (first prefix, second prefix, whether both labels have one kind)."""
     # Sequences of three entities of up to four tokens, with and without gaps, contain all allowed successions.
     sizes, gaps = (1, 2, 4), (0, 1)
     found = {("O", "O", False)}
@@ -122,7 +122,7 @@ class PairwiseForm:
 
     @property
     def prefers_no_state(self):
-        """Whether equal labels of two neighbours have the same score for every state."""
+        """Whether a pair of equal labels has the same score for every label."""
         return len({(i, s) for i, s in zip(self.index.diagonal(), self.sign.diagonal(), strict=True)}) == 1
 
     def adjoint(self, tables):

@@ -28,11 +28,11 @@ class RunFeatures(NamedTuple):
     """Values from which the features of the runs in a chain are computed."""
 
     nodes: Values  # (N, F), features of nodes for built-in features; (N, 0) without built-in features
-    spans: Values  # (N L, P), results of user-defined functions; row s L + d - 1 is for the run of d nodes from node s
+    spans: Values  # (N L, P), results of user-defined functions; row s L + d - 1: run of d nodes that starts at s
 
 
 class RunFeatureKinds(NamedTuple):
-    """Features of runs that have weights: names of built-in features, and user-defined functions."""
+    """The features of runs for which weights are learned: names of built-in features, and user-defined functions."""
 
     names: frozenset[str]
     functions: tuple[Callable, ...]
@@ -87,7 +87,7 @@ class RunFeatureKinds(NamedTuple):
         return RunFeatures(rows if self.names else none, spans)
 
     def _measure(self, rows: Values) -> tuple[Values, int]:
-        """Return the results of user-defined functions for all runs of one sequence, (n L, P), and P."""
+        """Return the results of user-defined functions for all runs of a sequence, (n L, P), and the number P."""
         if not self.functions:
             return np.zeros((0, 0)), 0
         n_nodes = rows.shape[0]
@@ -252,7 +252,7 @@ class Segments(HoldsOptions):
 
     @property
     def feature_kinds(self) -> RunFeatureKinds:
-        """Features of runs that have weights."""
+        """The features of runs for which weights are learned."""
         return RunFeatureKinds.of(self.features, self.max_duration)
 
 

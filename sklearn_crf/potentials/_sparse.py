@@ -1,4 +1,4 @@
-"""Potentials that are linear in sparse features of nodes or edges, with weights for all or some pairs."""
+"""Potentials that are linear in sparse features, with weights for all or some pairs of feature and score column."""
 
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ from sklearn_crf.kernels.learning.learning import pair_gradient, pair_scores, pa
 from sklearn_crf.potentials._feature_columns import FeatureColumns, build_feature_columns
 from sklearn_crf.potentials._linear import LinearPotentials
 
-# Number of ranges of features among which threads divide the work. For each range, all statistics are read.
+# Number of ranges of features that threads process in parallel. Each range reads all statistics.
 _N_RANGES = 8
 
 
