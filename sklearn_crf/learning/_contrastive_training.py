@@ -37,11 +37,11 @@ from sklearn_crf.learning._solvers import LBFGS, SGD
 from sklearn_crf.learning._training import HeldOutScores, TrainingRecord
 from sklearn_crf.objectives import EmpiricalRisk, Generator, GibbsGenerator, MapGenerator, MostViolated, Objective
 
-# Number of rounds without a better training accuracy after which the stop reason mentions this lack of progress.
+# If this number of rounds brought no better training accuracy, the stop reason says so.
 # Number of training nodes that are labelled to measure the training accuracy.
 _PATIENCE, _NODES_TO_LABEL = 5, 100_000
 
-# Maximum number of training nodes for a second training, in which edge weights have the same penalty as node weights.
+# Training runs a second time, with the penalty that `edge_C` sets, only if there are at most this many training nodes.
 _NODES_TO_TRAIN_TWICE = 20_000
 
 # Allowed values of ``init``, which chooses the initial sub-objectives.
@@ -250,7 +250,7 @@ class ContrastiveTraining(Learning):
             extend_sets(risk, coef, members)
 
     def _train_under_penalty(self, risk, plan, data, start, run):
-        """Train with one or two edge penalties, and return the training record with the higher accuracy."""
+        """Train with one edge penalty, or with two in turn, and return the record of the more accurate training."""
         solver, facts = plan.solver, plan.facts
         score = _score_of_training(risk, plan.labeler())
         overrates_edges = facts.have_cycles and self.init != "empty" and not solver.is_stochastic
@@ -282,7 +282,7 @@ class ContrastiveTraining(Learning):
 
 
 def _score_of_training(risk, labeler):
-    """Return a function that maps flat weights to the accuracy on the first nodes of each training shard."""
+    """Return a function that takes a flat weight vector and returns the accuracy on the first nodes of each shard."""
 
     def score(coef):
         right, total = risk.summed(_sum_correct_weight, labeler, coef, risk.n_nodes)
@@ -292,8 +292,8 @@ def _score_of_training(risk, labeler):
 
 
 def _sum_correct_weight(risk, labeler, coef, n_nodes):
-    """Return the total weight of the correctly labelled nodes and of all nodes, among the first nodes of a risk."""
-    # n_nodes: total number of nodes in all shards; every shard labels the same fraction of its nodes
+    """Return, for the first nodes of a risk, the total weight of correctly labelled nodes and the total weight."""
+    # n_nodes: total number of nodes in all shards. Every shard labels the same fraction of its own nodes.
     most, before = max(n_nodes, _NODES_TO_LABEL), np.cumsum([0] + [batch.example.n_nodes for batch in risk.batches])
     taken = before[:-1] * most < risk.n_nodes * _NODES_TO_LABEL
     truth = [batch for batch, is_taken in zip(risk.batches, taken, strict=True) if is_taken]

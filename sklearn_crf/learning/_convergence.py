@@ -1,4 +1,4 @@
-"""Convergence test for features with outliers, and continued minimisation with rescaled weights."""
+"""Test of convergence for features with outliers. If it fails, minimisation continues with rescaled weights."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,13 +16,13 @@ _ROUNDING = 1e-10
 # Maximum number of trial steps. If there are more weights than this, groups of weights are tried together.
 _MOST_TRIALS = 64
 
-# A curvature above _MOST_CURVED, relative to the curvature of the bulk of features, is caused by outliers.
-# _COUPLED is the minimum ratio of two curvatures at which an increase of one weight can offset a decrease of another.
-# With a smaller ratio, the second weight would have to change too much.
+# Outliers are present if a gradient changes more than `_MOST_CURVED` times as much as the bulk of features explains.
+# A change of one weight can offset a change of another if their gradient changes have a ratio above `_COUPLED`.
+# If the ratio of the gradient changes is smaller, the second weight would have to change too much.
 _MOST_CURVED, _COUPLED = 10.0, 0.1
 
 # Maximum number of successive attempts without progress at the same scales.
-# Each attempt builds a new approximate Hessian.
+# Each attempt at the same scales builds a new approximate Hessian.
 _MOST_IN_VAIN = 2
 
 #: Messages of solvers that make little or no progress although the objective can still decrease.
@@ -43,7 +43,7 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
     at least half of ``tol``.
     """
     # tol: maximum absolute gradient entry, and maximum decrease per node that changing a single weight may still give
-    # among: (n_coef,) bool, weights to test; None for all
+    # among: (n_coef,) bool, mask of the weights to test; None to test all weights
     tails = problem.risk.potentials.tails
     slope = problem.compute_least_subgradient(x)
     steep = np.abs(slope) * tails > tol
@@ -68,12 +68,12 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
             continue
         left[group] |= (there[group] * slope[group] > 0) & (np.abs(there[group]) * tail > tol)
         # Change of the gradient, for features scaled so that their bulk has a spread of one.
-        # Only outliers cause a larger change.
+        # Only outliers change the gradient by more than `_MOST_CURVED` times the step.
         change = np.abs(there - slope) * tails
         is_turned_by_outliers = change[group] > _MOST_CURVED * np.abs(step) / tail
         if is_turned_by_outliers.any():
-            # If a node has outliers in several features, the objective may decrease only along two weights together.
-            # Weights with the same tail are excluded, because the weights of one feature have the same tail.
+            # If a node has outliers in several features, lowering the objective may require a change of two weights.
+            # Weights with the same tail are excluded, because they may belong to the same feature.
             coupled = (tails > 1) & (change > _COUPLED * change[group].max()) & ~np.isin(tails, tail)
             left |= coupled
             left[group] |= coupled.any() & (tail > 1)
@@ -107,7 +107,7 @@ def minimize_in_bulk(
     # Even with a loose tolerance, the remaining decrease must be small relative to the objective.
     tol = min(tol, SHARE_LEFT * abs(found.fun))
     tails, units, reached, n_in_vain = problem.risk.potentials.tails, None, np.inf, 0
-    # The gradient of an approximate or noisy risk is not the exact gradient of its value.
+    # If a risk is approximate or noisy, its gradient is not the exact gradient of its value.
     is_precise = problem.risk.is_exact and not problem.risk.objective.noise
     if not np.any(tails > 1) and not (found.success and is_precise):
         return found
@@ -119,8 +119,8 @@ def minimize_in_bulk(
             break
         # Scales are powers of two, because multiplying by a power of two causes no rounding error.
         new_units = np.where(left, np.exp2(np.round(np.log2(tails))), 1.0)
-        # The first attempt with new scales does not count as an attempt without progress.
-        # This attempt may only have reached a point beyond which outliers no longer dominate the gradient.
+        # The first attempt with new scales never counts as an attempt without progress.
+        # It may have served only to reach a point beyond which outliers no longer dominate the gradient.
         in_vain = units is not None and np.array_equal(units, new_units) and reached - found.fun <= tol
         n_in_vain = n_in_vain + 1 if in_vain else 0
         is_stuck = n_in_vain == _MOST_IN_VAIN
@@ -134,7 +134,7 @@ def minimize_in_bulk(
 
 
 def _minimize_in_units(minimize, problem, x, units, *, callback, project=None, l1=None, curvature=None, **options):
-    """Run a solver on weights divided by ``units``, and return its result for the original weights."""
+    """Run a solver on weights divided by ``units``, and convert its result to the original weights."""
 
     def evaluate(z):
         value, gradient = problem.evaluate(units * z)

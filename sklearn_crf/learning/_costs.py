@@ -1,4 +1,4 @@
-"""Costs of errors of nodes, of edges and of factors, for losses and for predictions."""
+"""Costs of wrong labels of nodes, edges and factors, for training losses and predictions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +20,7 @@ from sklearn_crf.potentials import add_edge_costs
 
 @options
 class ErrorCost(HoldsOptions):
-    r"""Costs of errors of nodes, of edges and of factors.
+    r"""Costs of wrong labels of nodes, edges and factors.
 
     .. math:: \Delta(y, y^*) = \sum_s c(y_s, y^*_s) + \sum_{st} e(y_s, y_t, y^*_s, y^*_t) + \sum_f g_f [y_f \ne y^*_f]
 
@@ -76,7 +76,7 @@ def sort_costs(cost: Any, classes: Any) -> Any:
 
 
 def edge_cost(cost: Any, n_classes: int) -> np.ndarray | None:
-    """Return the costs of edges, (K, K, K, K), or None if there are none."""
+    """Return the costs of edges, (K, K, K, K), or None if edges have no costs."""
     edges = cost.edges if isinstance(cost, ErrorCost) else None
     if edges is None:
         return None
@@ -96,7 +96,7 @@ def edge_cost(cost: Any, n_classes: int) -> np.ndarray | None:
 
 
 def decision_costs(cost: Any, n_classes: int) -> Any:
-    """Return the costs of nodes, (K, K), that predictions minimise together with the costs of edges."""
+    """Return the costs of nodes, (K, K), for predictions, which minimise the total cost of nodes and edges."""
     if not isinstance(cost, ErrorCost):
         return cost
     if isinstance(cost.factors, Mapping) or cost.factors:
@@ -109,8 +109,9 @@ def decision_costs(cost: Any, n_classes: int) -> Any:
 
 
 def cost_matrix(cost: Any, class_weight: np.ndarray | None, labels: Any) -> np.ndarray:
-    """Return the cost of every state of a node given its true class."""
-    # class_weight: (K,), multipliers of the costs of the true classes, or None; returns (K, K) float64, the costs
+    """Return the matrix of costs of each state of a node for each true class of the node."""
+    # class_weight: (K,), factors by which the costs at nodes of each true class are multiplied; None for no factors
+    # returns (K, K) float64
     # cost: ErrorCost, "hamming", "weighted" or (K, K), ``cost[a, b]`` of predicting class a if the true class is b
     n_classes = len(labels.classes_)
     edge_cost(cost, n_classes)
@@ -163,7 +164,7 @@ def _factor_cost(cost: ErrorCost, name: str) -> float:
 
 
 def _add_factor_costs(cost: ErrorCost, batch: Any) -> Any:
-    """Return a batch with a fixed factor for each labelled factor that has costs."""
+    """Return the batch with an additional fixed factor, which holds the cost, for each labelled factor with a cost."""
     example, found = batch.example, []
     for name, factors in example.factors.items():
         of_factor, states = _factor_cost(cost, name), batch.counted_labels[factors.scope]

@@ -18,9 +18,8 @@ MAX_NODES = 10_000
 _LEAST_REACH = 4
 
 # The edge features between two blocks are divided by the block length to this power.
-# The reason is that the border between two blocks consists of many pixel edges.
-# The power was chosen on ten photographs with scribbles. Labels are too rough with power 0, and too smooth with power
-# 1.
+# The reason for the division is that the border between two blocks consists of many pixel edges.
+# The power was chosen on ten photographs with scribbles. A power of 0 gave too rough labels, a power of 1 too smooth.
 _EDGE_POWER = 0.5
 
 
@@ -29,8 +28,8 @@ def reduce_risk_to_labels(
 ) -> EmpiricalRisk:
     """Return a risk of coarser lattices that is restricted to the nodes near labels, if few nodes are labelled.
 
-    Close to a label, all neighbours have equal labels, which does not limit the weights of edges. The nodes farther
-    away limit these weights, because labels have to change somewhere between two strokes.
+    Close to a label, all neighbours have equal labels, so these nodes do not limit the weights of edges. The nodes
+    farther away limit these weights, because labels have to change somewhere between two strokes.
     """
     # reach: maximum number of edges between a node and the nearest labelled node
     # With ``reach=None``, the reach is increased until an example has max_nodes nodes.
@@ -43,7 +42,7 @@ def reduce_risk_to_labels(
 def coarsen_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
     """Return a risk in which large lattices with few labels are reduced to a coarser scale."""
     # max_nodes: maximum number of nodes of a reduced lattice
-    # returns the given risk unless some lattice is large and has few labels
+    # returns the given risk itself if no lattice is large with few labels
     if risk.potentials.by_columns or risk.potentials.edge_costs is not None:
         return risk
     can_be_coarse = [_can_be_coarse(batch, max_nodes) for batch in risk.batches]
@@ -55,8 +54,8 @@ def coarsen_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
     ]
     potentials, power = risk.potentials, _EDGE_POWER
     if not potentials.form.prefers_no_state:
-        # Tables also give scores to single states.
-        # These scores belong to nodes, so in this case edge features must not be divided.
+        # Full tables contain scores of single states, besides scores of pairs of states.
+        # Scores of single states belong to nodes, so edge features of full tables must not be divided.
         power = 0.0
         if len(set(lengths)) == 1:
             potentials = copy.copy(potentials)
@@ -119,7 +118,7 @@ def _coarsen_edges(example, block, blocks, divisor):
     """
     tail, head = block[example.graph.edges].T
     offset = example.graph.lattice_edge_type
-    # number: index of each edge between blocks, by the first block and the offset of the edge
+    # number: (n_blocks, n_offsets), index of the edge that leads from a block in the direction of an offset, or -1
     number = np.full((blocks.n_nodes, len(blocks.offsets)), -1)
     number[blocks.edges[:, 0], blocks.lattice_edge_type] = np.arange(blocks.n_edges)
     joined = number[tail, offset]
@@ -194,7 +193,7 @@ def _keep_labelled_components(batch: Batch) -> Batch | None:
 
 
 def _mask_near_labels(batch, reach, max_nodes):
-    """Return a mask of the nodes near labels; ``reach=None`` extends the reach up to ``max_nodes`` nodes."""
+    """Return a mask of the nodes near labels; ``reach=None`` increases the reach up to ``max_nodes`` nodes."""
     # returns (N,) bool, mask of the nodes near labels
     near = batch.labels >= 0
     if reach is None:

@@ -68,7 +68,7 @@ class Member(NamedTuple):
 
 def split_into_members(batch, encoded, joins_forests=False):
     """Split a batch into the parts that generators process separately."""
-    # joins_forests: whether one part holds a whole batch of forests
+    # joins_forests: whether a batch of forests stays one part, instead of one part per example
     # returns list of Member, in the order of the nodes
     graph = batch.example.graph
     if joins_forests and graph.is_forest:
@@ -110,7 +110,7 @@ class ContrastiveObjective(SetsOfBatches):
         self.generators, self.n_new, self.are_drawn = plan.generators, plan.options.n_new, plan.options.are_drawn
         super().__init__(list(map(ContrastiveSets, sets, families)))
         self.weighs_nodes = any(isinstance(generator, MostViolated) for generator in self.generators)
-        # Sets; last labelings, one for each persistent generator and repetition; number of visits to each batch.
+        # State: sets; last labelings for each persistent generator and repetition; number of visits to each batch.
         self.grown = sets, [{} for _ in sets], np.zeros(len(sets), dtype=np.int64)
 
     @property
@@ -132,7 +132,7 @@ class PlannedSets(Objective):
     # generators: list of Generator, which generate labelings in training
     # n_examples: total number of examples in all shards
     # first: number of the first example of each shard
-    # observed: (m, *lattice) int32, labelings of all shards, if init is "observed" and there are several; else None
+    # observed: (m, *lattice) int32, labelings in all shards if init is "observed" and examples are in shards; else None
 
     of_examples = True
 
@@ -192,7 +192,7 @@ class PlannedSets(Objective):
 
 
 def _is_unique_on_forests(generator: Generator) -> bool:
-    """Return whether the labelings that a generator finds on forests do not depend on random numbers."""
+    """Return whether a generator finds the same labelings of forests for any random numbers."""
     if isinstance(generator, MostViolated):
         return _is_unique_on_forests(generator.generator)
     return isinstance(generator, MapGenerator) and not isinstance(generator.inference, ICM)
@@ -232,7 +232,7 @@ def _add_sets(given, weight, encoded, batches, potentials, objective, kept, log_
 
 
 def _check_sets(sets, set_weight, classes, n_examples):
-    """Check the given sets; return labelings as columns of classes, and the weights of the sets."""
+    """Check the given sets; return their labelings as class indices, and the weights of the sets."""
     columns = []
     for j, labelings in enumerate(sets):
         labelings = np.asarray(labelings)
@@ -256,7 +256,7 @@ def _check_sets(sets, set_weight, classes, n_examples):
 
 
 def collect_observed_labelings(encoded, batches):
-    """Return the distinct complete labelings of the training examples with a positive weight."""
+    """Return the distinct labelings among the fully labelled training examples with positive weight."""
     # returns (m, *lattice) int32
     shapes = {encoded.label_shape(i) for batch in batches for i in batch.members}
     _require_one_lattice(shapes)
@@ -335,7 +335,7 @@ class RoundsRecord(TrainingRecord):
 
 
 def extend_sets(risk, coef, members=None):
-    """Generate labelings under the given weights, and add them to the sets of some batches; return how many are new.
+    """Generate labelings of the given batches, add them to the sets, and return the number of new labelings.
 
     The random seed of an example depends on its labels and features. The result therefore depends neither on the number
     of threads nor on the order of the examples, and copies of an example get the same labelings.
@@ -376,7 +376,7 @@ def _extend(risk, i, coef, n_threads):
 
 
 def _generate(generator, truth, cost, parts, key, n_threads, latest):
-    """Return one generated labeling of all members of a batch."""
+    """Run a generator on each member of a batch, and return the joined labeling of the batch."""
     # key: numbers that, together with the key of a member, form the seed of the member's random numbers
 
     def start_of(member):
@@ -404,10 +404,11 @@ def _count_assignments(risk):
 def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: FitPlan) -> RoundsRecord:
     """Minimise a contrastive objective while its sets grow."""
     # risk: EmpiricalRisk of a ContrastiveObjective, or ShardedRisk whose shards have one objective each
-    # start: (n_coef,), initial weights; sets: ContrastiveTraining, the learning method
+    # start: (n_coef,), initial weights
+    # sets: ContrastiveTraining, the learning method
     # run: options; ``on_iteration`` is called after every round or, if the solver is SGD, after every epoch
     # run.held_out: object that chooses the best round if training did not converge, or None
-    # returns RoundsRecord, which contains the exception after Ctrl-C with ``run.keeps_interrupted``
+    # returns RoundsRecord. With ``run.keeps_interrupted``, Ctrl-C ends training and is stored in the record.
     by_epochs = isinstance(solver, SGD)
     n_steps = run.max_iter if by_epochs else sets.max_rounds + 1
     n_visits = n_steps if by_epochs else n_steps * run.max_iter
@@ -439,7 +440,7 @@ _EDGE_SHARES, _N_ITER_OF_SHARE = (1e-6, 1e-5, 1e-4, 1e-3), 30
 
 
 def choose_edge_penalty(risk, start: np.ndarray, run: FitPlan, score) -> tuple[float, np.ndarray, float]:
-    """Choose the edges' inverse penalty strength by training accuracy; return the strength, weights and accuracy."""
+    """Choose the inverse penalty strength of edges by training accuracy; return the strength, weights and accuracy."""
     # score: function of weights that returns the fraction of correctly labelled nodes
     chosen = run.C, start, -np.inf
     for share in _EDGE_SHARES:
@@ -453,14 +454,14 @@ def choose_edge_penalty(risk, start: np.ndarray, run: FitPlan, score) -> tuple[f
 
 
 # Maximum number of weights for which curvatures are estimated by finite differences, with one evaluation per weight.
-# Minimum curvature, relative to the largest curvature; smaller curvatures are replaced by it.
-# Edges are penalised up to 1e6 times as strongly as nodes.
-# Without scaling, L-BFGS is therefore still far from the minimum after hundreds of iterations.
+# Minimum curvature, as a fraction of the largest curvature; smaller curvatures are raised to the minimum.
+# Weights are scaled because edges are penalised up to 1e6 times as strongly as nodes.
+# Without scaling, L-BFGS would be far from the minimum after hundreds of iterations.
 _MOST_DIFFERENCES, _LEAST_CURVATURE = 64, 1e-6
 
 
 def _choose_scaling(problem: PenalisedRisk, coef: np.ndarray) -> np.ndarray | None:
-    """Return the scaling of the weights by the curvature of a penalised risk, or None if there are many weights."""
+    """Return the scaling of the weights by the curvature of a penalised risk, or None if there are too many weights."""
     if len(coef) > _MOST_DIFFERENCES:
         return None
     return scaling_by_differences(problem.evaluate, coef, floor=_LEAST_CURVATURE)
@@ -501,7 +502,7 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
         if not record.n_generated[-1] and is_finished:
             record.converged = True
             break
-        # A shortened round that generates no new labelings is followed by a full round.
+        # If a shortened round generates no new labelings, the next round is a full round.
         # The better weights of a full round may still generate new labelings.
         is_last = not record.n_generated[-1] or len(record.n_generated) == n_rounds
     record.stop_reason, record.best_iter = found.message, record.n_iter - 1

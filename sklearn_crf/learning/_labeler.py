@@ -39,7 +39,7 @@ from sklearn_crf.objectives.fast_paths import applying
 
 @dataclass(frozen=True, eq=False)
 class Labeler:
-    """Predictor of node labels and marginals by an inference, a temperature, error costs and class weights."""
+    """Predictor of node labels and marginals with a given inference, temperature, error costs and class weights."""
 
     decoding: NamedInference
     n_classes: int
@@ -59,7 +59,7 @@ class Labeler:
         return self.decoding.rule == "mpm" and (self.has_distribution or has_marginals_alone)
 
     def able(self, task: str) -> Inference:
-        """Return the requested inference if it supports a task, else the fallback or an automatic inference."""
+        """Return the inference of prediction if it supports the task, else the fallback, else an automatic choice."""
         asked = self.decoding.inference
         if task in asked.tasks:
             return asked
@@ -131,15 +131,15 @@ class Labeler:
         return model, marginals if len(found) == 1 else sum(each for _, each in found) / len(found)
 
     def edge_marginals(self, model: Any, inference: Inference, n_threads: int) -> np.ndarray:
-        """Compute the joint marginals of the ends of each edge, (E, K, K)."""
+        """Compute the joint marginals of the two nodes of each edge, (E, K, K)."""
         chosen = choose_recursion(model) or inference
         if hasattr(chosen, "edge_marginals"):
             return chosen.edge_marginals(model, n_threads=n_threads)
         return chosen.marginals(expand_edge_tables(model), n_threads=n_threads).tables[:, 0]
 
     def _find_least_cost(self, model, gain, pairs, n_threads):
-        """Return the labeling of least expected cost of nodes and edges, (N,) int32."""
-        # gain: (N, K); pairs: (E, K, K), joint marginals of the ends of edges
+        """Return the labeling with the lowest expected total cost of nodes and edges, (N,) int32."""
+        # gain: (N, K), gain of each label; pairs: (E, K, K), joint marginals of the two nodes of each edge
         if not isinstance(model, PairwiseModel):
             raise ValueError("predictions with costs of edges support only nodes and edges, without other factors.")
         assert self.edge_cost is not None, "only costs of edges need the marginals of pairs"
@@ -173,7 +173,7 @@ class Labeler:
             may_truncate = getattr(chosen, "nonsubmodular", None) != "error"
             return LatticeRows(rows).labels(n_threads, may_truncate=may_truncate)
         # Expansion and swap moves compute the edge scores about thirty times.
-        # This is only fast if edge features are cheap.
+        # Computing edge scores as often as this is only fast if edge features are cheap.
         if self.n_classes > 2 and is_quick and isinstance(chosen, AlphaExpansion | AlphaBetaSwap):
             return chosen._labels_by_rows(rows, n_threads)
         return None
@@ -204,7 +204,7 @@ class Labeler:
         return found
 
     def _predict(self, run, batches, potentials, voters, inference, rule):
-        """Return a result for each batch, by a fast path or else by a function of the batch."""
+        """Return a result for each batch: by a fast path, or by the function ``run`` if no fast path supports it."""
         found = self._find_by_fast_path(batches, potentials, voters, inference, rule)
         missing = [i for i, part in enumerate(found) if part is None]
         if missing:
@@ -216,7 +216,7 @@ class Labeler:
 
     @property
     def weighs_marginals(self) -> bool:
-        """Whether costs or class weights apply; labels then maximise a gain instead of the marginals."""
+        """Whether costs or class weights apply. If so, labels maximise a gain instead of the marginals."""
         return self.cost is not None or self.class_weight is not None
 
     def gain(self, probability, node_ptr):
@@ -225,7 +225,7 @@ class Labeler:
         return probability if self.cost is None else -(probability @ self.cost.T)
 
     def largest_gain(self, probability, node_ptr):
-        """Return the label of the largest gain of each node, (N,) int32."""
+        """Return, for each node, the label with the largest gain, (N,) int32."""
         return find_largest_gain(self.gain(probability, node_ptr))
 
 
@@ -250,7 +250,7 @@ def weigh_marginals(marginals, class_weight, sizes):
 
     The marginals of single-node examples are left unchanged, because training already weights these examples by class.
     """
-    # marginals: (N, n_classes); class_weight: (n_classes,) or None; sizes: (n_members,), nodes of each example
+    # marginals: (N, n_classes); class_weight: (n_classes,) or None; sizes: (n_members,), each example's number of nodes
     is_weighed = np.repeat(sizes > 1, sizes)
     if class_weight is None or not is_weighed.any():
         return marginals
@@ -292,11 +292,11 @@ def _label_components(model, is_wanted, labels, n_threads):
     """Write the best labelings of some components of a model to ``labels``."""
     # is_wanted: (n_components,) bool; labels: (N,) int32
     is_forest = isinstance(model, PairwiseModel) and model.graph.is_forest
-    # Components with cycles are solved one by one, so that the result of AutoMap for one does not depend on the others.
+    # Components with cycles are solved one by one, so that AutoMap's result for a component depends on no other one.
     lots = [is_wanted] if is_forest else np.eye(len(is_wanted), dtype=bool)[is_wanted]
     for lot in lots:
         part, nodes = (model, slice(None)) if lot.all() else extract_components(model, lot)
-        # Without ``bounded``, the search by AutoMap takes a hundred times as long, for 2 % more gain.
+        # Without ``bounded``, the search by AutoMap takes a hundred times as long and increases the gain by 2 %.
         inference = TreeInference() if is_forest else AutoMap(bounded=True)
         labels[nodes] = inference.map(part, n_threads=n_threads).labels
 

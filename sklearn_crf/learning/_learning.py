@@ -23,7 +23,7 @@ from sklearn_crf.objectives import EmpiricalRisk, Objective, SoftmaxMargin
 
 
 class Learning(ChecksOwnMethods, HoldsOptions):
-    """Base of the learning methods of a field: an objective, its inference and the way it is minimised.
+    """Base of the learning methods of a field, which define an objective, its inference and its minimisation.
 
     Your own subclass has to define ``objective``. It may also choose the inference, the sizes of batches and the
     training. An :class:`~sklearn_crf.objectives.Objective` can be used in place of a learning method.
@@ -95,14 +95,14 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     #: Temperature of the learned distribution, by which scores are divided.
     learned_temperature: float = 1.0
     # Maximum number of nodes of a batch of examples with cycles.
-    # Larger batches only save time with tree-reweighted messages, which skip examples that have converged.
-    # If one example of a batch does not converge, the whole batch is solved again.
+    # Only tree-reweighted messages are faster in larger batches, because they skip examples that have converged.
+    # A disadvantage of larger batches: if one example does not converge, the whole batch is solved again.
     # In a larger batch, all junction trees, or all edge tables of the joint problem, would be in memory at once.
     cyclic_nodes = 1
     # Maximum number of nodes of a batch of examples with factors.
     # Large batches would save time: preparing tables of many listed states takes longer than solving one small example.
     # However, junction trees would keep the tables of all examples of a batch in memory.
-    # Moreover, covering trees are chosen for each graph separately.
+    # Another reason for small batches is that covering trees are chosen for each graph separately.
     factor_nodes = 1
 
     # Choices -------------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         self.cost_matrix(None, labels)
 
     def check_shards(self, solver: Any) -> None:
-        """Raise ValueError if training needs single examples in memory, before any shard is loaded.
+        """Before any shard is loaded, raise ValueError if training needs single examples in memory.
 
         Parameters
         ----------
@@ -313,7 +313,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
 
     @property
     def takes_decision_cost(self) -> bool:
-        """Whether the costs of predictions, if the estimator has any, are the costs of training too."""
+        """Whether training uses the estimator's costs of predictions, if the estimator has such costs."""
         return not self.has_distribution
 
     def cost_matrix(self, class_weight: np.ndarray | None, labels: Any) -> np.ndarray | None:
@@ -460,7 +460,7 @@ class DescentLearning(Learning):
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         Start of training: "zeros", normal random numbers ("random"), or the weights of the field without edges
         ("independent"). "auto" is zero on examples without cycles if the loss is smooth. Otherwise it depends on the
-        loss and mostly to "independent", because training with approximate marginals may fail from zero.
+        loss and is mostly "independent", because training with approximate marginals may fail from zero.
     early_stopping : bool or "auto", default="auto"
         Whether to hold out examples and keep the iterate that labels most of their nodes correctly (Kumar et al. 2005,
         footnote 3), by the inference for prediction. True and False override the choice of the solver. "auto" stops
@@ -485,7 +485,7 @@ class DescentLearning(Learning):
 
 @options
 class SmoothLearning(DescentLearning):
-    r"""Base of the likelihoods, exact or approximate, with optional costs and a temperature.
+    r"""Base of exact and approximate likelihoods, with optional costs and a temperature.
 
     Parameters
     ----------

@@ -46,13 +46,14 @@ from sklearn_crf.objectives import (
     set_best_edge_shares,
 )
 
-# Changes of messages at which tree-reweighted inference stops. The line search of training needs a small tolerance.
-# In prediction, a tenfold tolerance reduces the sweeps on photographs to a third and changes 1 label in 1000.
+# Changes of messages at which tree-reweighted inference stops: the first in training, the second in prediction.
+# Training needs the smaller tolerance for its line search.
+# Prediction with the larger tolerance needs a third of the sweeps on photographs, and changes 1 label in 1000.
 _TRAINING_TOL, _PREDICTION_TOL = 1e-3, 1e-2
 
 
 def choose_layout_trees(facts, in_training=False):
-    """Return tree-reweighted inference with trees that suit the layout, or another inference for factors."""
+    """Return tree-reweighted inference with trees that suit the layout, or another inference if there are factors."""
     if facts.have_factors:
         return NamedInference(AutoMarginals(budget="fast"), "mpm")
     relaxation = Relaxation(max_iter=500, tol=_TRAINING_TOL if in_training else _PREDICTION_TOL)
@@ -95,7 +96,7 @@ class MaximumLikelihood(SmoothLearning):
     """Maximum likelihood, exact if affordable on all examples and otherwise by a convex relaxation.
 
     Exact inference is affordable on forests and narrow graphs (:func:`~sklearn_crf.inference.exact_inference` with
-    ``budget="step"``). On other graphs, training uses :class:`Relaxation`, otherwise :class:`Exact`.
+    ``budget="step"``). If all examples have such graphs, training uses :class:`Exact`, otherwise :class:`Relaxation`.
 
     Parameters
     ----------
@@ -207,7 +208,7 @@ _FIRST_TOL = 3e-2
 
 @options
 class PiecewiseTraining(SmoothLearning):
-    """Piecewise training, with a quick but loose bound from the separate log-partitions of all nodes and edges.
+    """Piecewise training, whose quick but loose bound is the sum of the log-partitions of single nodes and edges.
 
     Examples
     --------
@@ -233,7 +234,7 @@ class PiecewiseTraining(SmoothLearning):
 
 @options
 class SharedPiecesTraining(PiecewiseTraining):
-    """Piecewise training on edges that share the scores of their nodes, by a tighter bound than without sharing.
+    """Piecewise training in which edges share the scores of their nodes, for a tighter bound than without sharing.
 
     Parameters
     ----------
@@ -470,9 +471,10 @@ class TruncatedInference(DescentLearning):
         at a time.
     loss : {"clique", "univariate", "quadratic", "expected_cost"}, default="clique"
         Loss of the marginals. "clique" is the negative log-probability of the labels of each edge (and of each node
-        without edges), "univariate" of each node. "quadratic" is the squared distance between the marginals of each
-        node and its label. "expected_cost" is the expected cost of the label of each node, which leads to
-        extreme probabilities. All losses except "clique" support weights of nodes and classes.
+        without edges). "univariate" is the negative log-probability of the label of each node. "quadratic" is the
+        squared distance between the marginals of each node and its label. "expected_cost" is the expected cost of the
+        label of each node, which leads to extreme probabilities. All losses except "clique" support weights of nodes
+        and classes.
     cost : {"hamming"} or array-like of shape (n_classes, n_classes), default="hamming"
         Costs for "expected_cost". "hamming" counts wrong nodes (the smooth Hamming loss). A matrix has the cost
         ``cost[a, b]`` of labelling a node of class b as a, in the order of ``classes_``. If the estimator has a
@@ -523,7 +525,7 @@ class TruncatedInference(DescentLearning):
 
     @property
     def takes_decision_cost(self) -> bool:
-        """Whether the loss has costs of errors, which are the costs of predictions by default."""
+        """Whether the loss has costs of errors. If so, the estimator's costs of predictions are their default."""
         return self.loss == "expected_cost"
 
     def check(self, plan: FitPlan) -> None:

@@ -1,4 +1,4 @@
-"""Max-margin training: minimisation of structured hinge losses with a duality gap."""
+"""Max-margin training, which minimises structured hinge losses and computes a duality gap."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -115,7 +115,7 @@ class PlaneSolver(HoldsOptions):
     _optimizer: ClassVar[Any] = None
 
     def _solve(self, oracle, start, setting, run, limits):
-        """Return the result of the optimizer, for a risk whose cutting planes an oracle computes."""
+        """Run the optimizer on a risk whose cutting planes are computed by an oracle, and return its result."""
         bounded = setting.lower_bounded[oracle.places]
         if self.by_dual:
             limits = limits | {"dual": oracle.dual(bounded)}
@@ -175,7 +175,7 @@ class OneSlack(PlaneSolver):
 
 
 class FrankWolfe(PlaneSolver):
-    """Block-coordinate Frank-Wolfe, which stores one combination of the worst labelings of each example.
+    """Block-coordinate Frank-Wolfe, which stores a single combination of worst labelings for each example.
 
     Frank-Wolfe needs less memory than cutting planes. It reaches a rough solution sooner than cutting planes, but an
     accurate solution later. Source: Lacoste-Julien et al. 2013.
@@ -252,11 +252,11 @@ MARGIN_SOLVERS: dict[str, type[PlaneSolver] | type[LBFGS]] = {
 
 
 class MarginSetting(NamedTuple):
-    """Setting of max-margin training: kind of problem, inference, solver and bounds."""
+    """Options of max-margin training: kind of problem, inference, solver and bounds."""
 
     problem: str
     entropy: str | CountingNumbers  # Entropy of smooth problems
-    trees: Any  # Trees of this entropy, as in TightenBound
+    trees: Any  # Trees of the entropy ``entropy``, as in TightenBound
     inference: Inference  # Inference for training
     solver: PlaneSolver | LBFGS | None  # Solver, or None for the problem "dual", which has its own kind of steps
     scale: np.ndarray  # (n_coef,): solvers use and penalise the weights divided by this scale
@@ -272,7 +272,7 @@ class MarginRecord(TrainingRecord):
     dual: float = 0.0  # The latest dual value
     found: Any = None  # OptimizeResult of the optimizer
     gap: float = np.inf  # Duality gap of the objective at ``coef``, including the gaps of inference
-    calls_curve: np.ndarray | None = None  # Number of calls (``calls``) up to each point of the optimizer's curves
+    calls_curve: np.ndarray | None = None  # As ``calls``, but for each point of the optimizer's curves
     n_inference_calls: int = 0
     n_rounds: int | None = None  # Number of rounds of completing labels, if labels were missing
     rough_end: str | None = None  # Stop reason if training ended far from the optimum
@@ -318,7 +318,7 @@ class MarginRecord(TrainingRecord):
 
 
 def train_by_margins(risk, start: np.ndarray, setting: MarginSetting, run: FitPlan) -> MarginRecord:
-    """Minimise half the squared norm of the weights plus C times the sum of the structured hinge losses."""
+    """Minimise the sum of half the squared norm of the weights and C times the structured hinge losses."""
     # start: (n_coef,), initial weights of the bundle method; block-wise solvers start at zero
     train = _TRAIN.get(setting.problem, _train_by_planes)
     with open_progress_reporter(run.verbose, run.max_iter, _get_solver_name(setting)) as show:
@@ -391,8 +391,8 @@ def _train_by_planes(risk, start, setting, run, show):
 
 
 def _train_joint_planes(risk, start, setting, run, show):
-    """Learn the weights and the division of scores among the parts of each model by the bundle method."""
-    # The unknowns after the weights are the divisions of scores, which have a small penalty.
+    """Learn the weights, and how the scores of each model are divided among its parts, by the bundle method."""
+    # The unknowns are the weights, followed by the divisions of scores. These divisions have a small penalty.
     joint = JointHingeRisk(risk, setting.entropy, setting.trees)
     n_weights, n_others = len(start), joint.potentials.n_coef - len(start)
     scale = np.concatenate((setting.scale, np.full(n_others, 1 / np.sqrt(setting.share_penalty * run.C))))
@@ -432,7 +432,7 @@ def _build_oracle(risk, setting, run):
     return plane_oracle(risk, run.C, setting.scale, count_threads(run.n_jobs), **asks)
 
 
-# Maximum gap due to unproven labelings, as a fraction of the objective, for which there is no warning.
+# There is no warning if unproven labelings cause a gap of at most this fraction of the objective.
 # Images of several classes have gaps of 2 to 10 percent, and better proofs hardly change the labelling accuracy.
 _MOST_UNPROVEN = 0.25
 

@@ -1,4 +1,4 @@
-"""Max-margin learning methods, which correspond to the likelihoods but have an error cost in place of the entropy."""
+"""Max-margin learning methods: counterparts of the likelihoods with an error cost in place of the entropy."""
 
 from collections.abc import Sequence
 from numbers import Integral, Real
@@ -34,16 +34,16 @@ from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import compute_penalty_factors, require_associative
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
-# Maximum number of iterations, and tolerance of the bound, for tree-reweighted max-product in training.
-# Training starts with the messages of the previous pass.
+# Tree-reweighted max-product in training: maximum number of iterations; tolerance of the bound.
+# Each pass of training starts with the messages of the previous pass, so few iterations are sufficient.
 # More iterations, or a smaller tolerance, give no better weights.
 _ITERATIONS, _STEP_OF_BOUND = 10, 1e-5
 
-# Relative duality gaps at which training ends: for Frank-Wolfe, and for other solvers, whose early weights are poor.
-# The accuracy of Frank-Wolfe was measured on letters, squares and street scenes.
-# At a gap of 0.5, Frank-Wolfe labels 77.1, 98.1 and 81.2 % of the nodes correctly, respectively.
-# At a gap of 0.3, Frank-Wolfe takes twice the epochs and labels 76.6, 98.2 and 81.9 % of the nodes correctly.
-# The 1-slack method labels 78.5 % of the nodes of street scenes correctly.
+# Relative duality gaps at which training ends: the first for Frank-Wolfe, the second for all other solvers.
+# The second gap is smaller because the early weights of the other solvers are poor.
+# Accuracy of Frank-Wolfe at a gap of 0.5: 77.1 % on letters, 98.1 % on squares, 81.2 % on street scenes.
+# Accuracy of Frank-Wolfe at a gap of 0.3, after twice the epochs: 76.6 %, 98.2 % and 81.9 % on the same data.
+# Accuracy of the 1-slack method on street scenes: 78.5 %.
 _ROUGH_TOL, _TOL = 0.5, 1e-2
 
 # Minimum penalty of a weight, divided by C and the number of nodes, for a feature whose bulk has a spread of one.
@@ -51,11 +51,11 @@ _ROUGH_TOL, _TOL = 0.5, 1e-2
 _LEAST_PENALTY = 1e-10
 
 # Minimum penalty, divided by C and the number of nodes per example, for solvers that process single examples.
-# The smallest penalty determines how slowly these solvers converge.
-# The minimum is not larger than the penalty of a feature with a spread of one.
+# The smallest penalty of a weight determines how slowly these solvers converge.
+# The minimum penalty is never larger than the penalty of a feature with a spread of one.
 # Frank-Wolfe was tested on images of 256 nodes with features in units of 1e6 and in units of one.
 # With units of 1e6, Frank-Wolfe takes 1.2 to 1.5 times as many epochs as with units of one.
-# With a minimum penalty of 1e-4, it takes over 6 times as many.
+# With a minimum penalty of 1e-4, units of 1e6 take over 6 times as many epochs as units of one.
 _LEAST_PENALTY_OF_EXAMPLES = 1e-3
 
 # Solvers that change the weights after each mini-batch, which Shards do not support.
@@ -75,11 +75,11 @@ class MarginLearning(Learning):
         Cost of errors. "hamming" counts wrong nodes. "weighted" divides the cost of a wrong node by the frequency of
         its true class. A matrix has the cost ``cost[a, b]`` of labelling a node of class b as a, in the order of
         ``classes_``; it is non-negative, and zero on the diagonal. An :class:`ErrorCost` also has costs of edges and
-        factors. Weights of single nodes, such as the areas of
-        superpixels, are the ``node_weight`` of ``fit``. If the estimator has a ``cost``, it replaces "hamming".
+        factors. Weights of single nodes, such as the areas of superpixels, are the ``node_weight`` of ``fit``. If the
+        estimator has a ``cost``, it replaces "hamming".
     intercept_scaling : float, default=1.0
         Value of a constant feature whose weights are the intercepts, as in LinearSVC. Intercepts are penalised, because
-        Without this penalty, the dual would have no block structure. The larger the value, the weaker the penalty.
+        without this penalty the dual would have no block structure. The larger the value, the weaker the penalty.
     max_rounds : int, default=10
         Maximum number of rounds of training if labels are missing. Each round learns from the labels completed by the
         weights of the previous round. Training ends when a round lowers the objective by less than ``tol`` relative to
@@ -307,7 +307,7 @@ class MarginLearning(Learning):
         return "planes" if self.by_planes else self.problem
 
     def _scale(self, risk, run, by_examples):
-        """Return the scales of the weights that make the solver's uniform penalty equal the penalty of each weight."""
+        """Return the scale of each weight, with which the solver's uniform penalty equals the penalty of the weight."""
         # by_examples: whether the solver processes examples one by one
         potentials, penalty = risk.potentials, risk.potentials.penalty
         is_penalised = penalty > 0

@@ -55,8 +55,9 @@ LEARNING_CONSTRAINTS = [str, Learning, HasMethods(["loss_statistics", "coupled"]
 
 def resolve_learning(learning: str | Learning | Objective, inference: str | Inference) -> Learning:
     """Return a new object of the learning method that an estimator's parameter stands for."""
-    # learning: the estimator's parameter; "coupled" means saddle point for MAP inference, or pseudo-marginals for MPM
+    # learning: the estimator's parameter ``learning``
     # inference: the estimator's parameter ``inference``
+    # learning="coupled" stands for the saddle point if inference is MAP, and for pseudo-marginals if inference is MPM.
     kind: Any = find_learning_class(learning, inference)
     if isinstance(kind, type):
         return kind()

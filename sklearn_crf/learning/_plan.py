@@ -21,7 +21,7 @@ class Facts(NamedTuple):
 
     have_cycles: bool = True  # Whether some example has a cycle
     have_factors: bool = False  # Whether some example has factors besides nodes and edges
-    # Whether exact inference is affordable on all examples; not computed, and False, if no choice depends on it
+    # Whether exact inference is affordable on all examples. This is False, without a check, if no choice depends on it.
     exact_is_affordable: bool = False
     lattice_ndim: int | None = None  # Number of lattice axes of the examples; None for a list of Example
     chosen: str | None = None  # Name of the inference for prediction, if training has chosen one
@@ -125,7 +125,7 @@ class FitPlan(FitLimits):
         return _NAMES.get(kind, kind.__name__)
 
     def labeler(self, chosen: str | None = None) -> Labeler:
-        """Return the labeler of the training examples, which uses the inference that training has chosen, if any."""
+        """Return a labeler of the training examples, with the inference that training has chosen if it is given."""
         facts = self.facts if chosen is None else self.facts._replace(chosen=chosen)
         return Labeler(
             self.asked.decoding(self.inference, facts),
@@ -150,7 +150,7 @@ class FitPlan(FitLimits):
         )
 
     def bounded(self, potentials: Any) -> np.ndarray:
-        """Return a mask, (n_coef,) of bool, of the weights that must not be negative."""
+        """Return a mask, (n_coef,) bool, of the weights that must not be negative."""
         bounded = np.zeros(potentials.n_coef, dtype=bool)
         if self.is_associative:
             potentials.unpack(bounded).edge_coef[...] = True
@@ -179,7 +179,7 @@ def exact_is_affordable(batches: Sequence, potentials: Any) -> bool:
     return True
 
 
-#: Number of examples for one step of online training.
+#: Number of examples in one step of online training.
 ONLINE_BATCH_SIZE = 8
 
 # Length of the first step along each weight.

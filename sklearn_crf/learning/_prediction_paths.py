@@ -1,4 +1,4 @@
-"""Fast paths of prediction: one kernel call from features to labels or marginals for many batches.
+"""Fast paths of prediction, which compute labels or marginals of many batches from features by one kernel call.
 
 ``PREDICTION_PATHS`` lists the fast paths, in the form of ``FAST_PATHS`` of :mod:`~sklearn_crf.objectives.fast_paths`.
 There are fast paths for chains that share a transition table, for single nodes, for graphs with cycles (by message
@@ -56,7 +56,7 @@ class ChainLabels:
 
     @staticmethod
     def applies(labeler: Any, batches: list, potentials: Any, rule: str) -> bool:
-        """Return whether chains share one table."""
+        """Return whether all chains share one transition table."""
         if type(potentials) not in (LinearPotentials, SparsePotentials) or not potentials.n_features:
             return False
         if potentials.n_node_types > 1 or (labeler.weighs_marginals and rule == "mpm" and potentials.forbids):
@@ -64,7 +64,7 @@ class ChainLabels:
         return _are_rows(batches) or (potentials.n_edge_types, potentials.n_edge_features) == (1, 1)
 
     def _build_table_model(self):
-        """Return a model without nodes that holds the table shared by all edges."""
+        """Return a model that has no nodes and only holds the table of all edges."""
         potentials, dtype = self._potentials, self._features[0].dtype
         table = np.zeros((1, 1, potentials.n_classes, potentials.n_classes))
         if not _are_rows(self._batches):
@@ -86,7 +86,7 @@ class ChainLabels:
         return found
 
     def _split_into_lots(self) -> Iterator[slice]:
-        """Yield ranges of batches to predict together, each small enough for its marginals to fit in memory."""
+        """Yield ranges of batches that are predicted together; the marginals of each range fit in memory."""
         if self._choose is None:
             yield slice(0, len(self._batches))
             return
@@ -96,7 +96,7 @@ class ChainLabels:
         yield from (slice(*ends) for ends in pairwise(ends))
 
     def _predict(self, lot, n_threads):
-        """Return the labels and marginals of each batch in a range, or None if not requested or not found."""
+        """Return a list of labels and a list of marginals for a range of batches; unavailable entries are None."""
         batches, features, potentials = self._batches[lot], self._features[lot], self._potentials
         chosen, n_classes = self._transitions, potentials.n_classes
         pointers = [batch.node_ptr for batch in batches]
@@ -148,12 +148,12 @@ def _are_rows(batches):
 
 
 def _are_alike(features):
-    """Return whether all batches have chain features of the same precision, either all dense or all sparse."""
+    """Return whether the chain features of all batches have the same precision, and are all dense or all sparse."""
     return None not in features and len({(each.dtype, each.is_dense) for each in features}) == 1
 
 
 def _list_blocks(pointers, starts, n_classes):
-    """Return the batch, range of chains and first node of each block; threads process one block at a time."""
+    """Return, for each block, its batch, its range of chains and its first node; a block is the task of one thread."""
     blocks = []
     for batch, (ptr, cuts) in enumerate(zip(pointers, compute_block_starts(pointers, n_classes), strict=True)):
         own = np.empty((len(cuts) - 1, 4), dtype=np.int64)
@@ -187,7 +187,7 @@ class GraphLabels(_PredictionPath):
 
     @staticmethod
     def applies(labeler: Any, batches: list, potentials: Any, rule: str) -> bool:
-        """Return whether undamped messages compute marginals."""
+        """Return whether the kernel's undamped messages can compute the marginals of some batch."""
         algorithm = get_message_passing(labeler.able("marginals"))
         may_sweep = rule != "map" and supports_sweeps(potentials, algorithm)
         return may_sweep and any(_is_swept(batch, algorithm) for batch in batches)
@@ -209,7 +209,7 @@ class GraphLabels(_PredictionPath):
         return _predict_in_lots(self._batches, chosen, partial(self._predict, algorithm=algorithm, n_jobs=n_jobs))
 
     def _predict(self, batches: list, algorithm: Any, n_jobs: int | None) -> list[np.ndarray]:
-        """Return the labels or marginals of some batches."""
+        """Return the labels or marginals of the given batches."""
         with limit_blas_threads():
             edges = map_tasks(partial(_lay_out_edges, self._potentials), batches, n_jobs)
             graphs = SweptGraphs(batches, edges, algorithm, n_jobs)
@@ -239,7 +239,7 @@ class CutLabels(_PredictionPath):
 
     @staticmethod
     def applies(labeler: Any, batches: list, potentials: Any, rule: str) -> bool:
-        """Return whether best labelings are minimum cuts."""
+        """Return whether minimum cuts give the best labelings of some batch."""
         may_cut = rule == "map" and supports_cuts(potentials)
         return may_cut and any(_has_cut(batch, labeler.decoding.inference) for batch in batches)
 
@@ -251,7 +251,7 @@ class CutLabels(_PredictionPath):
         return _predict_in_lots(self._batches, chosen, partial(self._predict, n_jobs=n_jobs))
 
     def _predict(self, batches: list, n_jobs: int | None) -> list[np.ndarray | None]:
-        """Return the labels of some batches."""
+        """Return the labels of the given batches."""
         lattices, dtype = LatticeCuts(), batches[0].example.node_features.dtype
         labels = [np.empty(batch.example.n_nodes, dtype=np.int32) for batch in batches]
         with limit_blas_threads():

@@ -51,7 +51,7 @@ _TOL = [Interval(Real, 0, None, closed="neither")]
 #: Allowed values of ``trees`` in methods that need the trees themselves.
 TREES_CONSTRAINTS = [StrOptions({"covering", "uniform", "snakes"}), SpanningTrees, list]
 
-# Minimum and maximum final tolerance of the inner problem; ratio of this tolerance to the estimator's ``tol``.
+# Final tolerance of the inner problem: minimum; maximum; ratio to the estimator's ``tol``.
 _LEAST_TOL, _LARGEST_TOL, _TOL_OF_ESTIMATOR = 1e-6, 1e-3, 10.0
 
 # Tolerance of the inner problem at the start of training.
@@ -59,7 +59,7 @@ _FIRST_TOL = 3e-2
 
 
 def name_covering_trees(trees: Any) -> Any:
-    """Convert the option ``trees`` of learning methods to the option ``trees`` of :class:`TightenBound`."""
+    """Convert the parameter ``trees`` of a learning method to the parameter ``trees`` of :class:`TightenBound`."""
     return "minimal" if isinstance(trees, str) and trees in ("auto", "covering") else trees
 
 
@@ -135,7 +135,7 @@ class Relaxation(SmoothLearning):
         return {"max_iter": self.max_iter, "tol": self._final_tol if self.tol is None else self.tol}
 
     def _tighten(self, run: Any) -> Any:
-        """Return training options whose tolerance is at most the tolerance of ``tol="auto"``.
+        """Return the training options, with a tolerance not above the tolerance of ``tol="auto"``.
 
         There are many shares of scores and trees, and each share changes the objective very little. A small last
         decrease of the objective therefore does not show that little decrease remains.
@@ -185,14 +185,14 @@ class Relaxation(SmoothLearning):
         if not isinstance(trees, str) or trees in ("optimal", "series_parallel"):
             return self._make_tightening()
         if facts.have_factors:
-            # On forests, two sweeps suffice, because the tree-reweighted entropy equals the Bethe entropy.
+            # On forests, the tree-reweighted entropy equals the Bethe entropy, so two sweeps are sufficient.
             return NormProductBP("trw", edge_probabilities=trees, **self._limits)
         messages = TRWMessagePassing(trees, **self._limits)
         if trees == "chains":
             # With sweeps in the order of these chains, the bound never rises, so no fallback is needed.
             return messages
         if trees == "uniform":
-            # No distribution over trees has exactly these probabilities.
+            # If the graph has a bridge, no distribution over trees gives all edges equal probabilities.
             return MarginalsWithFallback(messages, NormProductBP("trw", edge_probabilities=trees, **self._limits))
         return MarginalsWithFallback(messages, self._make_tightening())
 
@@ -205,7 +205,7 @@ class Relaxation(SmoothLearning):
 
     @property
     def _joins_graphs(self):
-        """Return whether the trees of a graph do not depend on other graphs of the same batch."""
+        """Return whether a graph gets the same trees whichever graphs share its batch."""
         return isinstance(self.trees, str) and self.trees not in ("snakes", "optimal")
 
     @property
@@ -226,7 +226,7 @@ class Relaxation(SmoothLearning):
 
 @options
 class Reparameterization(Relaxation):
-    """Learning by the relaxation as the least upper bound over all divisions of the scores among trees.
+    """Learning by the relaxation, computed as the least upper bound over all divisions of the scores among trees.
 
     Source: Jancsary 2012, CRF recipe 3.
 
@@ -256,7 +256,7 @@ class Reparameterization(Relaxation):
 
 @options
 class SpanningTreesTraining(Reparameterization):
-    """Learning by the mean of the likelihoods of spanning trees, with scores divided evenly among the trees.
+    """Learning by the mean likelihood of spanning trees, with scores divided evenly among the trees.
 
     This is the bound of :class:`Reparameterization` before it is minimised over divisions of the scores. Training
     therefore has no inner problem, and the bound is looser.
@@ -278,7 +278,7 @@ class SpanningTreesTraining(Reparameterization):
 
 @options
 class OneProblem(Relaxation):
-    """Base of the relaxations that solve one problem over the weights and the variables of the inner problem.
+    """Base of the relaxations that optimise the weights and the variables of the inner problem together.
 
     Parameters
     ----------
@@ -309,14 +309,14 @@ class OneProblem(Relaxation):
         return keep_labelled_components(risk) if risk.has_unlabelled else risk
 
     def _make_precise_inference(self, facts: Facts) -> Inference:
-        """Return the inference of the relaxation, with a tolerance tight enough for all steps of the outer problem."""
+        """Return the relaxation's inference, with a tolerance that suffices for all steps of the outer problem."""
         inference = self._marginals(facts)
         inference.tol = min(inference.tol, _LEAST_TOL)
         return inference
 
     @staticmethod
     def _build_observed(risk: EmpiricalRisk, inference: Inference) -> Any:
-        """Return a function that evaluates the relaxed log-partitions given known labels; None if all are known."""
+        """Return a function that evaluates relaxed log-partitions given known labels; None if no label is missing."""
         batches = [batch for batch in risk.batches if np.any(batch.labels < 0)]
         objective = replace_likelihood(risk.objective, ObservedLogPartition(inference))
         found = EmpiricalRisk(objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
@@ -379,7 +379,7 @@ class OptimalEdgeProbabilities(OneProblem):
             )
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        """Minimise over field weights and tree weights by a projected solver, adding the steepest trees repeatedly."""
+        """Minimise over field weights and tree weights by a projected solver, and add the steepest trees repeatedly."""
         run, record, n_weights = self._tighten(run), problem.record, len(start)
         observed = self._build_observed(problem.risk, self._make_precise_inference(plan.facts))
         risk = EdgeProbabilityRisk(problem.risk, **self._limits, observed=observed)
@@ -403,7 +403,7 @@ class OptimalEdgeProbabilities(OneProblem):
                 options = {"project": risk.project, "tol": run.tol, "most_left": SHARE_LEFT, "callback": callback}
                 found = minimize_pqn(both.evaluate, coef, max_iter=most, **options)
                 coef = found.x
-                # If no step was made, the steepest tree is still the tree that was added last.
+                # If the solver made no step, the steepest tree is still the tree that was added last.
                 goes_on = found.success or (is_growing and found.nit > 0)
                 if is_stopped or record.n_iter > run.max_iter or not goes_on:
                     break
@@ -434,15 +434,15 @@ class OptimalEdgeProbabilities(OneProblem):
         return record
 
 
-# Number of steps before a tree is added.
+# Maximum number of solver steps between two additions of trees.
 # Minimum gain for which a tree is added, divided by the estimator's tolerance.
-# Trees with smaller gains would change the bound by less than a thousandth, but take most of the steps.
+# Trees with smaller gains would take most of the steps, but change the bound by less than a thousandth.
 _STEPS_OF_A_TREE, _LEAST_GAIN = 10, 3.0
 
 
 @options
 class JointRelaxation(OneProblem):
-    """Learning by the relaxation as one problem over the weights and the divisions of scores, without inner problem.
+    """Learning by the relaxation, without an inner problem: weights and divisions of scores are optimised together.
 
     Source: Jancsary 2012, CRF recipe 4. ``max_iter`` and ``tol`` only limit the computation of marginals in prediction.
 
@@ -525,9 +525,9 @@ class DualRelaxation(OneProblem):
             return _ascend_dual(problem, start, run, self.remedy)
         free = copy.copy(problem.risk)
         free.objective = replace_likelihood(free.objective, FreeLikelihood(precise))
-        # The log-partition given the known labels is convex, so its tangent is a lower bound on it.
-        # With the tangent, an upper bound replaces the objective, and equals it at the point of contact.
-        # If a round ends where it started, this point is stationary.
+        # The log-partition given the known labels is convex, so its tangent is a lower bound on this log-partition.
+        # With the tangent in its place, an upper bound replaces the objective; both are equal at the tangent point.
+        # If a round ends at the weights where it started, these weights are a stationary point of the objective.
         record, n_before = problem.record, -1
         while record.n_iter < run.max_iter:
             is_first, n_before, record.converged = n_before < 0, record.n_iter, False
@@ -547,7 +547,7 @@ class DualRelaxation(OneProblem):
 
 
 def _ascend_dual(problem, start, run, remedy):
-    """Make exponentiated gradient steps on the marginals of one example at a time; return the record of training."""
+    """Make exponentiated gradient steps on the marginals of one example at a time; return the training record."""
     with open_training(problem, run, remedy, "dual_relaxation") as report:
         risk, record = problem.risk, problem.record
         # The dual problem assumes a uniform penalty, so the weights are rescaled.

@@ -1,4 +1,4 @@
-"""Max-margin learning with scores divided among parts, either in an inner problem or jointly with the weights."""
+"""Max-margin learning with scores divided among parts: in an inner problem, or together with the weights."""
 
 from numbers import Real
 from typing import Any, ClassVar
@@ -61,7 +61,7 @@ class ReparameterizedMargin(SmoothedMargin):
 
 @options
 class JointMargin(SmoothedMargin):
-    r"""Max-margin learning as one problem over the weights and the divisions of scores, without an inner problem.
+    r"""Max-margin learning without an inner problem: weights and divisions of scores are optimised together.
 
     Source: Jancsary 2012, M3N recipe 4. With ``temperature=0`` the losses are maxima and therefore not
     smooth. The bundle method then minimises

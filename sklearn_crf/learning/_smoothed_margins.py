@@ -37,17 +37,17 @@ class _SmoothProblem:
         return 0.5 * float(own @ own) + self.C * result.value, gradient
 
     def project(self, x):
-        """Return the nearest point at which bounded weights are not negative."""
+        """Return the nearest point at which no bounded weight is negative."""
         return np.where(self.bounded, np.maximum(x, 0.0), x)
 
     def lacks(self, x, gradient):
-        """Return an upper bound on the suboptimality of P without shares, which is as strongly convex as |x|^2/2."""
+        """Return an upper bound on the suboptimality of P without shares, from the strong convexity of |x|^2 / 2."""
         step = self.project(x - gradient) - x
         return -float(gradient @ step + 0.5 * step @ step)
 
 
 def minimize_smoothed(risk, start, setting, run, callback):
-    r"""Minimise half the squared norm of the weights plus C times the smoothed hinges, while lowering the temperature.
+    r"""Minimise half the squared norm of the weights plus C times the smoothed hinges; lower the temperature in steps.
 
     .. math:: P_0(w) \le P_T(w) \le P_0(w) + C \, T \sum_i \omega_i \sum_s m_s \log K_s
 
@@ -70,7 +70,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
         # The smoothed lower bound minus the largest possible entropy term is a lower bound on the unsmoothed objective.
         slope = np.where(np.arange(len(point.x)) < problem.n_weights, point.jac, 0.0)
         lacks = problem.lacks(point.x, slope)
-        # Largest difference between the marginals of different trees.
+        # Largest difference between the marginals that different trees give to the same state.
         apart = np.abs(point.jac - slope).max(initial=0.0) / (run.C * objective.temperature)
         if not joint:
             best_dual = max(best_dual, point.fun - lacks - objective.temperature * entropy)
@@ -96,8 +96,8 @@ def minimize_smoothed(risk, start, setting, run, callback):
     finally:
         objective.temperature = last
     own = x[: problem.n_weights]
-    # Evaluate the weights without shares at the last temperature.
-    # Training may have stopped at a higher temperature, and the gradients of the joint problem include shares.
+    # Evaluate the problem without shares at the final temperature, for the final weights.
+    # The values so far may belong to a higher temperature, or to the joint problem, whose gradients include shares.
     value, gradient = plain.value_grad(own)
     entropy = run.C * risk.summed(_bound_entropy, setting.entropy, setting.scale * own)
     best_dual = max(best_dual, value - plain.lacks(own, gradient) - last * entropy)
@@ -129,12 +129,12 @@ def _build_temperature_schedule(last):
     return [*temperatures, last]
 
 
-# Ratio of successive temperatures.
+# Each temperature is divided by this number to give the next temperature.
 _FACTOR = 10.0
 
 
 def _bound_entropy(risk, entropy, coef):
-    """Return an upper bound on the total entropy of the relaxation, computed from the node marginals of training."""
+    """Return an upper bound on the total entropy of the relaxation, from node marginals computed as in training."""
     unweighted = [replace(batch, weight=None) for batch in risk.batches]
     plain = risk.having(batches=unweighted)
     plain.carried = risk.carried
@@ -150,7 +150,7 @@ def _bound_entropy(risk, entropy, coef):
 
 
 def _read_node_statistics(example, statistics, n_classes):
-    """Return the statistics of the states of nodes, (N, K) float64."""
+    """Return the part of the statistics that belongs to the states of nodes, (N, K) float64."""
     if isinstance(statistics, FactorStatistics):
         # In a factor graph, the first factors belong to single nodes.
         n_states = states_of(example, n_classes)
@@ -161,7 +161,7 @@ def _read_node_statistics(example, statistics, n_classes):
 
 
 def _compute_largest_entropy(risk, entropy):
-    """Return the largest possible total entropy: a weighted sum of the logarithms of the nodes' numbers of states."""
+    """Return the largest possible total entropy, in which each node has the logarithm of its number of states."""
     total = 0.0
     for batch in risk.batches:
         counts = states_of(batch.example, risk.potentials.n_classes)

@@ -1,4 +1,4 @@
-"""Solvers of the weights of a field: L-BFGS, gradient steps and stochastic gradient steps."""
+"""Solvers that optimise the weights of a field: L-BFGS, gradient steps and stochastic gradient steps."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,17 +26,17 @@ from sklearn_crf.optimize import (
 
 SELECTIONS = ("best", "last", "averaged", "voted")
 
-# With this many weights, L-BFGS-B needs as much memory for bounds and copies as for its corrections.
+# From this number of weights on, L-BFGS-B would need as much memory for bounds and copies as for its corrections.
 _MANY_WEIGHTS = 100_000
 
-# With this many weights, scaling by the frequency of sparse features saves passes over the examples.
+# From this number of weights on, scaling by the frequency of sparse features saves passes over the examples.
 _SOME_WEIGHTS = 2000
 
 # Maximum number of weights for the long history of L-BFGS; length of the long history; length of the short history.
 # The long history halves the number of passes needed for correlated edge features.
 _FEW_WEIGHTS, _LONG_HISTORY, _SHORT_HISTORY = 1000, 60, 10
 
-#: : Default advice in the warning that an approximate inference gives no consistent gradient.
+#: Default advice in the warning that an approximate inference gives no consistent gradient.
 REMEDY = (
     "pass an inference with a larger max_iter or damping, such as inference=LoopyBP(damping=0.5), decrease C, or use "
     "inference='map'"
@@ -44,7 +44,7 @@ REMEDY = (
 
 
 class Solver(HoldsOptions):
-    """Base of the solvers: their options, and the method ``train``.
+    """Base of the solvers, which have options and the method ``train``.
 
     A subclass defines ``train``, which minimises inside the context manager ``open_training``.
 
@@ -81,7 +81,7 @@ class Solver(HoldsOptions):
 
 @contextmanager
 def open_training(problem, run, remedy, name, l1_ratio=0.0) -> Iterator[Callable[[np.ndarray], bool]]:
-    """Yield a function that reports an iterate; Ctrl-C ends the context, and the latest weights are kept."""
+    """Yield a function that reports an iterate; after Ctrl-C, the context ends and the latest weights are kept."""
     # name: name of the solver for the progress bar
     record = problem.record
     problem.remedy = remedy
@@ -170,8 +170,8 @@ class LBFGS(Solver):
                 and record.n_iter <= run.max_iter
                 and objective.settle(0.0 if result.success else None)
             ):
-                # Weights have only converged if the inner problem has its final accuracy.
-                # If the line search fails, the accuracy of the inner problem was too low.
+                # Training has only converged if the inner problem has its final accuracy.
+                # A line search that failed also needs a more accurate inner problem.
                 result = minimize(problem.evaluate, result.x, max_iter=run.max_iter + 1 - record.n_iter, **options)
             options.pop("scaling", None)
             left = lambda: -1 if record.stopped else run.max_iter + 1 - record.n_iter  # noqa: E731
@@ -249,7 +249,7 @@ class GradientSteps(Solver):
             smooth, record = problem.risk.objective.smooth, problem.record
             # With an approximate inference, labels may get worse while the loss decreases (see LBFGS._keep_selected).
             selection = Selection("last" if smooth and problem.risk.is_exact else self.select)
-            # Shrinking steps do not leave the region of few errors, so adaptive steps do not wait for departures.
+            # Adaptive steps shrink and never leave a region with few errors, so no departure from it is awaited.
             patience: dict[str, Any] = {"departure": np.inf, "patience": 5, "min_iter": 5 * self.n_cycles}
             cycles = CycleDetector(self.n_cycles, **(patience if self.step_schedule == "adaptive" else {}))
             n_constant_errors = problem.risk.n_constant_errors
@@ -277,7 +277,7 @@ class GradientSteps(Solver):
                 callback=callback,
             )
             if record.latest is None or not np.array_equal(record.latest, result.x):
-                # If the gradient vanishes, the ascent ends without calling ``callback`` for its last point.
+                # If the gradient is zero, the ascent ends without calling ``callback`` for its last point.
                 callback(result)
             # Without a smooth loss, training ends in cycles or at a fixed point.
             # If labelings are drawn at random, a zero gradient does not mean a fixed point.
@@ -504,32 +504,32 @@ class AutoSolver(Solver):
 #: Solvers by name.
 SOLVERS: dict[str, type[Solver]] = {"lbfgs": LBFGS, "gradient": GradientSteps, "sgd": SGD}
 
-# Training stops if the errors exceed the minimum times the margin in this number of successive iterations.
+# L-BFGS diverges if, in _PATIENCE successive iterations, the errors exceed _MARGIN times their minimum.
 _PATIENCE = 6
 _MARGIN = 1.05
 
 
 def _diverges(errors):
-    """Return whether each of the latest iterates made clearly more errors than the best iterate."""
+    """Return whether each of the last iterates made clearly more errors than the best iterate."""
     latest = errors[-_PATIENCE:]
     return len(latest) == _PATIENCE and None not in latest and min(latest) > _MARGIN * min(errors)
 
 
-# Fraction of the iterations that count as the last iterations. Completed training no longer improves in them.
+# Fraction of the iterations that count as the last iterations. Training is complete if they bring no improvement.
 _LAST = 0.1
 
-# The number of errors is still decreasing, not just fluctuating, if it is below this fraction of the earlier minimum.
+# Errors still decrease, and do not just fluctuate, if their number is below this fraction of the earlier minimum.
 _CLEARLY = 0.99
 
 
 def _gets_better(errors):
-    """Return whether the minimum of the errors in the last iterations is clearly below the earlier minimum."""
+    """Return whether the minimum number of errors in the last iterations is clearly below the earlier minimum."""
     before, last = _find_recent_minima(errors)
     return last < _CLEARLY * before
 
 
 def _falls(losses, most):
-    """Return whether the minimum of the losses decreased by more than ``most`` in the last iterations."""
+    """Return whether the minimum loss in the last iterations is more than ``most`` below the earlier minimum."""
     if None in losses:
         return False
     before, last = _find_recent_minima(losses)

@@ -76,7 +76,7 @@ class SteppedLearning(DescentLearning):
 
     def warn_of_scale(self) -> None:
         # Best labelings do not depend on the scale of the weights.
-        # Starts other than "zeros" and "random" have the scale of the field without edges.
+        # The initial weights have the scale of the field without edges, unless ``init`` is "zeros" or "random".
         if isinstance(self.init, str) and self.init in ("zeros", "random"):
             warn_caller(
                 f"With learning={self.name!r} and init={self.init!r}, the scale of the weights depends on step_size,"
@@ -127,7 +127,7 @@ class SaddlePointTraining(SteppedLearning):
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         if plan.asked_solver == "bundle" and not start.any():
-            # The bundle method fixes the scale of the weights by the start, so training from zero needs gradient steps.
+            # The bundle method keeps the scale of the initial weights, so training from zero needs gradient steps.
             return self._steps().train(problem, start, run)
         return super().minimize(problem, start, plan, run)
 

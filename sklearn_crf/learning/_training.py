@@ -1,4 +1,4 @@
-"""Shared parts of training: node weights, the penalised risk, start weights and the record of a training."""
+"""Parts of training that solvers share: node weights, penalised risk, initial weights and training record."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ from sklearn_crf.potentials import FeatureScaling, SegmentPotentials
 
 def check_node_weights(node_weight, encoded, most):
     """Check node weights and return one float64 array for each example, or None if there are no node weights."""
-    # node_weight: list of arrays with the shapes of the labels, or None; most: the largest allowed weight
+    # node_weight: list of arrays, each with the shape of an example's labels, or None; most: maximum allowed weight
     if node_weight is None:
         return None
     n_examples = count_examples(node_weight, "node_weight")
@@ -38,7 +38,7 @@ def check_node_weights(node_weight, encoded, most):
 
 
 def require_associative(batches):
-    """Raise ValueError unless non-negative weights make every edge prefer equal states."""
+    """Raise ValueError if an edge feature is negative, because edges might then not prefer equal states."""
     for batch in batches:
         edge_features = batch.example.edge_features
         if edge_features is not None and np.any(edge_features < 0):
@@ -56,15 +56,15 @@ _RECORD_LIMIT = 20_000
 
 @dataclass(eq=False)
 class TrainingRecord:
-    """Record of a training, with lists that have one entry for each iterate, and with the result."""
+    """Record of one training: its result, and lists with one entry for each iterate."""
 
     path: str  # Name of the algorithm that evaluates the risk
     loss: list = field(default_factory=list)  # Values of the penalised objective
     errors: list = field(default_factory=list)  # Weighted numbers of wrong labels
-    gradient_norm: list = field(default_factory=list)  # Norms of the gradient divided by the number of nodes
-    n_nonsubmodular: list = field(default_factory=list)  # Numbers of non-submodular edges, which no cut represents
-    coef_path: list = field(default_factory=list)  # Weights (n_coef,) of each iterate, if they are few
-    gradient_path: list = field(default_factory=list)  # Gradient (n_coef,) of each iterate, if weights are few
+    gradient_norm: list = field(default_factory=list)  # Norms of the gradient per node
+    n_nonsubmodular: list = field(default_factory=list)  # Numbers of edges that are not submodular
+    coef_path: list = field(default_factory=list)  # Weights (n_coef,) of each iterate, if they fit
+    gradient_path: list = field(default_factory=list)  # Gradient (n_coef,) of each iterate, if it fits
     validation_scores: list = field(default_factory=list)  # Scores on held-out examples, if there are any
     inference_converged: bool = True  # Whether inference converged at the latest iterate
     latest: np.ndarray | None = None  # (n_coef,) or None: the latest weights
@@ -78,7 +78,7 @@ class TrainingRecord:
     gap: float = np.nan  # Upper bound on the suboptimality of the objective; NaN if unknown
 
     def choose(self, selection: "Selection") -> None:
-        """Store the weights that a selection has chosen."""
+        """Store the weights that a :class:`Selection` has chosen."""
         self.coef, self.voters = selection.chosen()
         self.best_iter = selection.best_iter
 
@@ -131,7 +131,7 @@ def restore_units(record: Any, scaling: FeatureScaling, potentials: Any) -> None
 
 
 def compute_penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
-    """Return the penalty factor of each weight: 0 for intercepts, 1 for nodes, C / edge_C for other weights."""
+    """Return the factor of each weight in the penalty: 0 for intercepts, 1 for nodes, C / edge_C for other weights."""
     # returns (n_coef,) float64
     factors = potentials.penalty
     if edge_C is not None:
@@ -139,7 +139,7 @@ def compute_penalty_factors(potentials, C: float, edge_C: float | None) -> np.nd
     return factors
 
 
-# Number of weights to which the penalty is added at a time.
+# The penalty is added to parts of the gradient that have this number of weights.
 _PART = 2**13
 
 
@@ -196,7 +196,7 @@ class PenalisedRisk:
         """Coefficient of each weight in the L1 penalty of f, or the number 0 without an L1 penalty."""
         if not self.l1_ratio:
             return 0.0
-        # The penalty factors apply to squared weights. Their square roots apply to absolute weights.
+        # The penalty factors are made for squared weights. Absolute weights need the square roots of these factors.
         units = np.sqrt(self.risk.potentials.penalty)
         return self.l1_ratio * self._strength * self.penalty / np.where(units > 0, units, 1.0)
 
@@ -224,7 +224,8 @@ class PenalisedRisk:
         """Compute the objective f and its gradient by one pass over the examples."""
         # coef: (n_coef,), the weights
         # members: indices of the batches to visit, a sample of all batches; None for all batches
-        # returns value: f without its L1 penalty, or None without a loss; gradient: (n_coef,), its gradient
+        # returns value: f without its L1 penalty, or None if the objective has no loss
+        # returns gradient: (n_coef,), gradient of f without its L1 penalty
         # The previous result is dropped before the evaluation, to save memory.
         self._last = None
         result = self.risk.value_grad(coef, members)
@@ -247,15 +248,15 @@ class PenalisedRisk:
         return value, gradient
 
     def has_value(self, coef):
-        """Return whether the objective has a loss at the given weights, and not only a direction."""
+        """Return whether the objective has a value at the given weights, besides the direction of steps."""
         return self._evaluate_at(coef)[1] is not None
 
     def compute_inference_gap(self, coef):
-        """Return an upper bound on the error of the sum of losses, positive if a labeling is not proven optimal."""
+        """Return an upper bound on the error of the summed losses; it is zero if all labelings are proven optimal."""
         return self._evaluate_at(coef)[3].gap
 
     def _evaluate_at(self, coef):
-        """Return the result at the given weights, from memory if these were the last weights evaluated."""
+        """Return the result at the given weights, which is stored if these weights were evaluated last."""
         if self._last is None or not np.array_equal(self._last[0], coef):
             self.evaluate(coef)
         return self._last
@@ -272,7 +273,7 @@ class PenalisedRisk:
         return direction
 
     def visit(self, coef):
-        """Record an iterate, using its evaluation from memory if it was evaluated last."""
+        """Record an iterate; it is not evaluated again if it was evaluated last."""
         latest, value, gradient, result = self._evaluate_at(coef)
         if value is not None:
             value = self.value(coef)
@@ -302,8 +303,9 @@ _MOST_VOTERS = 9
 class Selection:
     """Choice of the final weights among the iterates of a training that does not converge."""
 
-    # rule: "best" for the fewest training errors (the last iterate in a tie), "last", "averaged" for the mean, or
-    # "voted"
+    # rule: "best", "last", "averaged" or "voted"
+    # The rule "best" chooses the iterate with the fewest training errors, and the last of them in a tie.
+    # The rule "averaged" chooses the mean of all iterates.
     # With the rule "voted", the 9 iterates with the fewest errors vote at prediction.
 
     def __init__(self, rule):
@@ -334,7 +336,7 @@ class Selection:
         return -self._kept[0][1] - 1 if len(self._kept) == 1 else None
 
     def chosen(self):
-        """Return the chosen weights, and the weight vectors that vote, or None if there is no vote."""
+        """Return the chosen weights, and either the weight vectors that vote or None if there is no vote."""
         # returns coef: (n_coef,), chosen weights (their mean if several vote); voters: (n_voters, n_coef) or None
         if self.rule == "averaged":
             return self._mean, None
@@ -345,7 +347,7 @@ class Selection:
 
 
 class HeldOutScores:
-    """Choice of the iterate with the best score on held-out examples, or of the last such iterate in a tie.
+    """Choice of the iterate with the best score on held-out examples; in a tie, the last such iterate is chosen.
 
     Source: Kumar et al. 2005, footnote 3.
     """
@@ -358,7 +360,7 @@ class HeldOutScores:
         self._n_since_best = 0
 
     def visit(self, coef: np.ndarray) -> float:
-        """Return the score of an iterate, which may become the final weights; its array must not be modified later."""
+        """Return the score of an iterate and consider it as the final weights; its array must not be modified later."""
         score = self._score(coef)
         self._selection.visit(coef, 1 - score)
         self._n_since_best = 0 if score > self.best else self._n_since_best + 1
@@ -394,7 +396,7 @@ def compute_initial_weights(init, risk, run):
     if init != "independent" and (init != "auto" or (risk.objective.smooth and risk.is_exact)):
         return np.broadcast_to(0.0, n_coef)
     # Train a logistic regression on the nodes; pairwise weights stay zero.
-    # Learning methods without a smooth loss have no penalty, but the start would not be finite without a penalty.
+    # Learning methods without a smooth loss have no penalty, but without a penalty the start might be infinite.
     problem = PenalisedRisk(risk.derived(_build_node_risk), run.C if risk.objective.smooth else 1.0, run.max_iter)
     n_left = run.max_iter
 
@@ -418,11 +420,11 @@ def _build_node_risk(risk):
 
 
 # Maximum number of weights whose curvature at the start is estimated by finite differences.
-# For so few weights, the estimate saves more passes than it costs.
-# Marginals at the start are cheap if their accuracy increases as the gradient decreases.
+# For up to this number of weights, the estimate saves more passes than it costs.
+# The estimate is made for an inner problem that gains accuracy during training and is cheap at the start.
 _MOST_DIFFERENCES = 32
 
-# Maximum number of weights for finite differences on a subset of the examples.
+# Maximum number of weights whose curvature is estimated by finite differences on a subset of the examples.
 _MOST_DIFFERENCES_OF_PIECES = 256
 
 # If the curvature is not estimated from all batches, it is estimated from every fourth batch.
@@ -430,7 +432,7 @@ _SHARE_OF_BATCHES = 4
 
 
 def choose_scaling(problem: PenalisedRisk, start: np.ndarray) -> np.ndarray | None:
-    """Return the scaling of the weights by the curvature at the start, or None if there are many weights.
+    """Return the scaling of the weights by the curvature at the start, or None if there are too many weights.
 
     If inference becomes more accurate during training and there are many weights, the piecewise likelihood provides the
     curvature.
