@@ -58,7 +58,7 @@ def as_integer(value: Any, name: str, *, lowest: int = 0, highest: int = MAX_INT
     if number is None or isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be an integer, got {value!r}.")
     if not lowest <= number <= highest:
-        raise ValueError(f"{name} must lie in {lowest} to {highest}, got {number}.")
+        raise ValueError(f"{name} must be between {lowest} and {highest}, got {number}.")
     return number
 
 
@@ -108,7 +108,7 @@ def as_integers(
     # Compare Python integers, which is exact; NumPy compares int64 with uint64 as floats.
     smallest, largest = int(values.min()), int(values.max())
     if smallest < lowest or largest > highest:
-        raise ValueError(f"{name} must lie in {lowest} to {highest}, found {smallest} to {largest}.")
+        raise ValueError(f"{name} must be between {lowest} and {highest}, found values from {smallest} to {largest}.")
     return np.ascontiguousarray(values, dtype=dtype)
 
 

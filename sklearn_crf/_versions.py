@@ -50,9 +50,6 @@ class HoldsOptions(BaseEstimator):
     def __setstate__(self, state: dict) -> None:
         restore_options(self, state)
 
-    # Cached, because every prediction copies options, and inspecting a signature takes 20 microseconds.
-    _get_param_names = classmethod(cache(BaseEstimator._get_param_names.__func__))  # type: ignore
-
 
 def restore_options(estimator, state, check=None):
     """Restore the state of an estimator from a pickle, with defaults for parameters that the pickle lacks."""
@@ -63,6 +60,7 @@ def restore_options(estimator, state, check=None):
             check(estimator)
 
 
+# Cache the result, because training copies options, and inspecting a signature takes 20 microseconds.
 @cache
 def defaults_of(init):
     """Return the default values of the parameters of a constructor, for parameters that have a default."""

@@ -42,7 +42,7 @@ def test_tables_are_those_of_the_field(field):
     assert np.array_equal(drawn, display.tables[1])
     axes = plt.subplots(1, 2)[1]
     assert PairwiseTablesDisplay.from_estimator(field, axes=axes).axes_[0] is axes[0]
-    with pytest.raises(ValueError, match="edge_feature must lie in 0 to 0"):
+    with pytest.raises(ValueError, match="edge_feature must be between 0 and 0"):
         PairwiseTablesDisplay.from_estimator(field, edge_feature=1)
     with pytest.raises(ValueError, match="axes must hold 2 axes, got 1"):
         display.plot(axes=axes[:1])

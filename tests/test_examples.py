@@ -81,9 +81,9 @@ def test_pickle():
         ({"edge_features": np.zeros((3, 1))}, r"edge_features must have shape \(2, n_edge_features\)"),
         ({"edge_features": [["a"], ["b"]]}, "edge_features must hold numbers"),
         ({"node_type": [0, 1]}, r"node_type must have shape \(3,\)"),
-        ({"node_type": [0, -1, 0]}, "node_type must lie in 0 to 2147483647, found -1 to 0"),
+        ({"node_type": [0, -1, 0]}, "node_type must be between 0 and 2147483647, found values from -1 to 0"),
         ({"edge_type": [0.0, 1.0]}, "edge_type must be integers"),
-        ({"n_states": [0, 1, 1]}, "n_states must lie in 1 to 2147483647, found 0 to 1"),
+        ({"n_states": [0, 1, 1]}, "n_states must be between 1 and 2147483647, found values from 0 to 1"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -256,7 +256,7 @@ WRONG = {
         "cost must be a matrix",
     ),
     "no thread at all": (lambda: fit(CHAINS, TAGS, n_jobs=0), "n_jobs must be 1 for one thread, .* got 0"),
-    "a negative number of samples": (lambda: fitted().sample(CHAINS, n_samples=-1), "n_samples must lie in 0 to"),
+    "a negative number of samples": (lambda: fitted().sample(CHAINS, n_samples=-1), "n_samples must be between 0 and"),
     "True as a number of labelings": (lambda: fitted().predict_topk(CHAINS, k=True), "k must be an integer, got True"),
     # -- Tables and transformers ----------------------------------------------------------------------------------
     "None as a feature": (lambda: SequenceVectorizer().fit([[{"w": None}]]), r"X\[0\]\[0\].*'w'"),
@@ -446,7 +446,7 @@ WRONG = {
     ),
     "probabilities as labels": (lambda: fit([IMAGE], [0.3 * MASK + 0.1]), "Unknown label type: continuous"),
     "a column of labels in a frame": (lambda: fit(CHAINS, frame({"tag": [1, 2]})), r"pass y.to_numpy\(\)"),
-    "no labeling asked for": (lambda: fitted().predict_topk(CHAINS, k=0), "k must lie in 1 to"),
+    "no labeling asked for": (lambda: fitted().predict_topk(CHAINS, k=0), "k must be between 1 and"),
     "a misspelt inference of predict": (
         lambda: fitted().predict(CHAINS, inference="mapp"),
         "inference must be an Inference or one of",

@@ -238,7 +238,7 @@ class NumberReader:
 def _bounds(lowest, highest):
     if highest == LARGEST:
         return "be finite or -inf" if lowest == -np.inf else f"be finite and at least {lowest:g}"
-    return f"lie in {lowest:.10g} to {highest:.10g}"
+    return f"be between {lowest:.10g} and {highest:.10g}"
 
 
 @contextmanager

@@ -250,7 +250,10 @@ def _find_sample_start(path, values, sample):
     starts = _find_sample_starts(path, values)
     if sample is None:
         if len(starts) > 1:
-            raise ValueError(f"{path} holds {len(starts)} samples of evidence: pass sample=0 to {len(starts) - 1}.")
+            raise ValueError(
+                f"{path} holds {len(starts)} samples of evidence: pass sample as an integer between 0 and "
+                f"{len(starts) - 1}."
+            )
         return starts[0]
     sample = as_integer(sample, "sample")
     if sample >= len(starts):

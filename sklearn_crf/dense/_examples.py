@@ -252,8 +252,8 @@ def choose_range_after_fit(image, ends, name):
     is_in_other_units |= has_fractions and high - ends[0] < DARK_RANGE * width
     if not is_in_ones and (is_in_other_units or low < ends[0] - width or high > ends[1] + width):
         raise ValueError(
-            f"{name} has colours from {low:.6g} to {high:.6g}, but the images of fit have the range {ends[0]:.6g} to "
-            f"{ends[1]:.6g}: pass images in the range of fit, or pass color_range for both."
+            f"{name} has colours from {low:.6g} to {high:.6g}, but the images passed to fit have the range "
+            f"{ends[0]:.6g} to {ends[1]:.6g}: pass images in this range, or pass a color_range that covers all images."
         )
     return estimate_color_range([image]) if is_in_ones else ends
 

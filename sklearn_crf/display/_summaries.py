@@ -85,7 +85,7 @@ class PairwiseTablesDisplay:
         check_is_fitted(estimator)
         coef = estimator.edge_coef_
         if not 0 <= edge_feature < coef.shape[1]:
-            raise ValueError(f"edge_feature must lie in 0 to {coef.shape[1] - 1}, got {edge_feature}.")
+            raise ValueError(f"edge_feature must be between 0 and {coef.shape[1] - 1}, got {edge_feature}.")
         classes = estimator.classes_
         tables = FittedField.of(estimator).layout.form.expand(np.asarray(coef)[:, edge_feature])
         titles = ["edges"] if len(tables) == 1 else [f"edges of type {t}" for t in range(len(tables))]

@@ -87,7 +87,7 @@ def edge_cost(cost: Any, n_classes: int) -> np.ndarray | None:
         return np.where((a == b) != (c == d) if edges == "boundary" else ~is_right, 1.0, 0.0)
     found = check_array(as_reals(edges, "edges"), dtype=np.float64, ensure_2d=False, allow_nd=True, input_name="edges")
     if found.shape != shape:
-        raise ValueError(f"edges must have shape {shape}, four axes of one entry per class, got {found.shape}.")
+        raise ValueError(f"edges must have shape {shape} (one entry per class on each axis), got {found.shape}.")
     if np.any(found < 0):
         raise ValueError(f"edges must not be negative, found {found.min():g}.")
     if np.any(found[is_right]):

@@ -96,7 +96,9 @@ def check_fields(graph):
 
 def _check_range(values, stop, name):
     if values.size and (values.min() < 0 or values.max() >= stop):
-        raise ValueError(f"{name} must lie in 0 to {stop - 1}, found {values.min()} to {values.max()}.")
+        raise ValueError(
+            f"{name} must be between 0 and {stop - 1}, found values from {values.min()} to {values.max()}."
+        )
 
 
 def _check_scopes(graph, factors, scope):

@@ -360,7 +360,7 @@ def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False, name:
         return as_integers(labels, name, shape=shape, lowest=0, highest=highest, kinds="iub")
     labels = as_integers(labels, name, shape=shape, kinds="iub")
     if labels.max(initial=-1) > highest:
-        raise ValueError(f"{name} must lie in 0 to {highest}, or be negative if unknown, found {labels.max()}.")
+        raise ValueError(f"{name} must be between 0 and {highest}, or negative if unknown, found {labels.max()}.")
     # Callers use -1 as the index of the last entry. Any other negative label would select a different entry.
     return np.maximum(labels, -1)
 

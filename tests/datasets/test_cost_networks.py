@@ -182,15 +182,15 @@ def test_scores_that_the_formats_cannot_hold(tmp_path):
     [
         ("", "ends before the number of variables"),
         ("m 2 2 1 9 2 2 2 0 1 -1 salldiff", "a number is needed, found 'salldiff'. Only functions given by tables"),
-        ("m 2 2 1 9 2 -2 1 0 0 0", "the domain sizes must lie in 1 to"),
-        ("m 2 2 1 9 2 2 2 0 1 0 -1", "the number of tuples of function 0 must lie in 0 to"),
+        ("m 2 2 1 9 2 -2 1 0 0 0", "the domain sizes must be between 1 and"),
+        ("m 2 2 1 9 2 2 2 0 1 0 -1", "the number of tuples of function 0 must be between 0 and"),
         (
             "m 2 3 2 9 2 3 -1 0 0 0 1 1 0 -1",
             "function 1 shares costs with a function whose variables have other numbers of values",
         ),
         ("m 2 2 1 9 2 2 1 0 0 1 2 1", "function 0 lists a value that its variable does not have"),
         ("m 2 2 1 9 2 2 1 0 0 2 1 1 1 2", "function 0 lists a tuple twice"),
-        ("m 2 2 1 9 2 2 1 7 0 0", "the variables of function 0 must lie in 0 to 1"),
+        ("m 2 2 1 9 2 2 1 7 0 0", "the variables of function 0 must be between 0 and 1"),
         ("m 2 2 1 9 2 2 1 0 -1 0", "the default cost of function 0 must be finite and at least 0"),
         ("m 2 2 1 9 2 2 2 0 0 0 0", "factor 0 has a node twice"),
         ("m 2 2 0 9 2 2 5", "continues after its expected end"),

@@ -188,7 +188,7 @@ def test_both_formats_of_evidence(tmp_path, text, samples):
     if len(samples) == 1:
         assert read_evidence(path, 4).tolist() == expected[0]
     else:
-        with pytest.raises(ValueError, match="holds 2 samples of evidence: pass sample=0 to 1"):
+        with pytest.raises(ValueError, match="holds 2 samples of evidence: pass sample as an integer between 0 and 1"):
             read_evidence(path, 4)
 
 
@@ -206,17 +206,17 @@ UAI_HEAD = "MARKOV\n2\n2 2\n1\n2 0 1\n"
         (UAI_HEAD + "4 1 2 3 -1", "word 13: the table of factor 0 must be finite and at least 0, found -1"),
         (UAI_HEAD + "4 1 2 3 nan", "word 13: the table of factor 0 must be finite and at least 0, found nan"),
         (UAI_HEAD + "4 1 2 3 4 5", "continues after its expected end: word 14 is 5"),
-        ("MARKOV\n2\n2 2\n1\n2 0 7\n4 1 1 1 1", "word 8: the scope of factor 0 must lie in 0 to 1, found 7"),
-        ("MARKOV\n-2\n", "word 2: the number of variables must lie in 0 to 2147483647, found -2"),
-        ("MARKOV\n1e300\n", "the number of variables must lie in"),
-        ("MARKOV\n4294967297\n", "the number of variables must lie in"),
+        ("MARKOV\n2\n2 2\n1\n2 0 7\n4 1 1 1 1", "word 8: the scope of factor 0 must be between 0 and 1, found 7"),
+        ("MARKOV\n-2\n", "word 2: the number of variables must be between 0 and 2147483647, found -2"),
+        ("MARKOV\n1e300\n", "the number of variables must be between"),
+        ("MARKOV\n4294967297\n", "the number of variables must be between"),
         ("MARKOV\n2147483647\n2 2", "ends before the numbers of states: 2147483647 numbers are needed, 2 are left"),
         ("MARKOV\n2\n2 2\n2147483647\n2 0 1", "ends before the scope of factor: 2147483647 numbers are needed"),
         ("MARKOV\n1\n2.5\n0", "the numbers of states must be integers, found 2.5"),
-        ("MARKOV\n1\n-2\n0", "the numbers of states must lie in 1 to"),
-        ("MARKOV\n1\n2000000\n0", "the numbers of states must lie in 1 to"),
+        ("MARKOV\n1\n-2\n0", "the numbers of states must be between 1 and"),
+        ("MARKOV\n1\n2000000\n0", "the numbers of states must be between 1 and"),
         (UAI_HEAD + "4 1 2 3 inf", "the table of factor 0 must be finite"),
-        (UAI_HEAD + "-4 1 2 3 4", "the length of the table of factor 0 must lie in 0 to"),
+        (UAI_HEAD + "-4 1 2 3 4", "the length of the table of factor 0 must be between 0 and"),
         (UAI_HEAD + "4.5 1 2 3 4", "the length of the table of factor 0 must be integers"),
         (UAI_HEAD + "1e9 1 2 3 4", "ends before the table of factor 0: 1000000000 numbers are needed, 4 are left"),
         (UAI_HEAD.replace("0 1", "1 1") + "4 1 2 3 4", "bad.uai: factor 0 has a node twice"),
@@ -235,19 +235,19 @@ def test_bad_uai_files(tmp_path, text, message):
         ("1 2 0 1 2 2 1 4 0.5", "the entries of factor 0 must be numbered 0 to 3"),
         ("1 2 0 1 2 2 1 0.5 0.5", "the entries of factor 0 must be numbered 0 to 3"),
         ("2 1 0 2 0 1 0 3 0", "factor 1 gives variable 0 3 states"),
-        ("-1", "the number of factors must lie in 0 to"),
-        ("1 -1", "the number of variables of factor 0 must lie in 0 to"),
-        ("1 1 0 -2 0", "the numbers of states of factor 0 must lie in 1 to"),
-        ("1 1 0 2 -1", "the number of entries of factor 0 must lie in 0 to"),
+        ("-1", "the number of factors must be between 0 and"),
+        ("1 -1", "the number of variables of factor 0 must be between 0 and"),
+        ("1 1 0 -2 0", "the numbers of states of factor 0 must be between 1 and"),
+        ("1 1 0 2 -1", "the number of entries of factor 0 must be between 0 and"),
         ("1 1 0 2 1 0 nan", "the entries of factor 0 must be finite and at least 0"),
         ("1 1 0 2 1 0 -1", "the entries of factor 0 must be finite and at least 0"),
         ("1 1 0 2 2 0 1 0 1", "factor 0 lists an entry twice"),
-        ("1 1 1000000000000 2 0", "the variables of factor 0 must lie in 0 to 2147483647"),
+        ("1 1 1000000000000 2 0", "the variables of factor 0 must be between 0 and 2147483647"),
         ("1 1 100000000 2 0", "has a variable 100000000, but its factors have 1 variables"),
         ("1 2 0 1 1000000000 1000000000 0", r"more than 2\*\*53 joint states"),
         ("1 1 0 2 0 x", "line 1: a number is needed"),
         ("fg 1", "must begin with the number of factors"),
-        ("1 1 -1 2 0", "word 3: the variables of factor 0 must lie in 0 to"),
+        ("1 1 -1 2 0", "word 3: the variables of factor 0 must be between 0 and"),
         ("1 1 0 2 1 0", "ends before the entries of factor 0"),
     ],
 )
@@ -267,9 +267,9 @@ def test_bad_solutions(tmp_path):
     with pytest.raises(ValueError, match="observes variable 5, but n_nodes is 3"):
         read_evidence(tmp_path / "file", 3)
     for text, message in [
-        ("1 0 4294967297", "pairs of variable and state must lie in 0 to 2147483647, found 4294967297"),
-        ("1 0 -1", "pairs of variable and state must lie in 0 to"),
-        ("-1", "the number of observed variables must lie in 0 to"),
+        ("1 0 4294967297", "pairs of variable and state must be between 0 and 2147483647, found 4294967297"),
+        ("1 0 -1", "pairs of variable and state must be between 0 and"),
+        ("-1", "the number of observed variables must be between 0 and"),
         ("2 0 1 0 2", "observes variable 0 in two states"),
         ("evidence", "must begin with a number"),
     ]:
@@ -277,21 +277,21 @@ def test_bad_solutions(tmp_path):
         with pytest.raises(ValueError, match=message):
             read_evidence(tmp_path / "file", 3)
     for text, message in [
-        ("MAP 1 4294967297", "the states must lie in 0 to 2147483647"),
-        ("MAP 1 -1", "the states must lie in 0 to"),
-        ("MAP -1", "the number of variables must lie in 0 to"),
+        ("MAP 1 4294967297", "the states must be between 0 and 2147483647"),
+        ("MAP 1 -1", "the states must be between 0 and"),
+        ("MAP -1", "the number of variables must be between 0 and"),
     ]:
         (tmp_path / "file").write_text(text)
         with pytest.raises(ValueError, match=message):
             read_labeling(tmp_path / "file")
     for text, message in [
-        ("MAR 1 2 0.5 nan", "the marginals of variable 0 must lie in 0 to"),
-        ("MAR 1 2 -0.5 1.5", "the marginals of variable 0 must lie in 0 to"),
-        ("MAR -1", "the number of variables must lie in 0 to"),
+        ("MAR 1 2 0.5 nan", "the marginals of variable 0 must be between 0 and"),
+        ("MAR 1 2 -0.5 1.5", "the marginals of variable 0 must be between 0 and"),
+        ("MAR -1", "the number of variables must be between 0 and"),
         ("MAR 1 2 0.5 0.6", "the marginals of variable 0 must sum to 1, found 1.1"),
         ("MAR 2 1 1 2 0 0", "the marginals of variable 1 must sum to 1, found 0"),
         ("MAR 1 0", "the marginals of variable 0 must sum to 1, found 0"),
-        ("MAR 1 -2", "the length of the marginals of variable 0 must lie in 0 to"),
+        ("MAR 1 -2", "the length of the marginals of variable 0 must be between 0 and"),
     ]:
         (tmp_path / "file").write_text(text)
         with pytest.raises(ValueError, match=message):

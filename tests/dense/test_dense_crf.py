@@ -468,7 +468,9 @@ def test_the_range_of_colours_is_that_of_fit(data):
     # Integer types imply their range after fit too.
     integers = in_form(as_bytes, lambda image: np.round(image).clip(0, 255).astype(np.uint8))
     assert_array_equal(field.predict(integers)[0], given.predict(integers)[0])
-    with pytest.raises(ValueError, match=r"X\[0\] has colours from .* images of fit have the range .*: pass images in"):
+    with pytest.raises(
+        ValueError, match=r"X\[0\] has colours from .* images passed to fit have the range .*: pass images in"
+    ):
         field.predict(in_form(X[4:], lambda image: image * 40 + 100))
     # After a fit to bytes, fractions are still read as values from 0 to 1.
     given.set_params(color_range=None)

@@ -281,11 +281,11 @@ def test_sparse_columns_out_of_range_are_refused(make):
     [
         ({"node_features": damaged_csr()}, "node_features is a damaged sparse matrix"),
         ({"node_features": np.zeros((4, 1), complex)}, "Complex data not supported"),
-        ({"edge_type": [2**32]}, "edge_type must lie in 0 to"),
-        ({"node_type": np.array([0, 0, 0, 2**64 - 1], dtype=np.uint64)}, "node_type must lie in 0 to"),
-        ({"n_states": [2, 2, 2, 2**32 + 2]}, "n_states must lie in 1 to"),
-        ({"factors": {"all": [[0, 1, 2**32 + 2]]}}, r"factors\['all'\] must lie in"),
-        ({"fixed_factors": [([0, 2**32 + 1], np.eye(2))]}, r"the scope of fixed_factors\[0\] must lie in"),
+        ({"edge_type": [2**32]}, "edge_type must be between 0 and"),
+        ({"node_type": np.array([0, 0, 0, 2**64 - 1], dtype=np.uint64)}, "node_type must be between 0 and"),
+        ({"n_states": [2, 2, 2, 2**32 + 2]}, "n_states must be between 1 and"),
+        ({"factors": {"all": [[0, 1, 2**32 + 2]]}}, r"factors\['all'\] must be between"),
+        ({"fixed_factors": [([0, 2**32 + 1], np.eye(2))]}, r"the scope of fixed_factors\[0\] must be between"),
     ],
 )
 def test_numbers_of_examples_that_do_not_fit_are_refused(fields, message):

@@ -103,7 +103,7 @@ def test_wrong_arguments():
     field, X = fitted("IOB2")
     for spans, message in [
         ([[]], "spans must have a list of entities for each of 6 examples, got 1 lists"),
-        ([[("X", 0, 5)], *[[]] * 5], r"an end of \('X', 0, 5\) in spans\[0\] must lie in 0 to 4"),
+        ([[("X", 0, 5)], *[[]] * 5], r"an end of \('X', 0, 5\) in spans\[0\] must be between 0 and 4"),
         ([[("X", 1, 1)], *[[]] * 5], r"spans\[0\] has \('X', 1, 1\), which has no node"),
         ([["X"], *[[]] * 5], r"spans\[0\] must hold entities"),
     ]:

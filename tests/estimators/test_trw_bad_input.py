@@ -99,7 +99,7 @@ def test_best_labelings_of_what_they_cannot_be_found_for():
     model = trw_crf(learning="exact").fit(triples, Y)
     with pytest.raises(ValueError, match=r"X\[0\] has factors besides nodes and edges, which predict_topk does not"):
         model.predict_topk(triples)
-    with pytest.raises(ValueError, match=r"k must lie in 1 to .*, got 0"):
+    with pytest.raises(ValueError, match=r"k must be between 1 and .*, got 0"):
         model.predict_topk(X, k=0)
 
 

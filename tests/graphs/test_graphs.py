@@ -262,12 +262,12 @@ def test_bad_edges(edges, message):
     ("arguments", "message"),
     [
         ((2.7, []), "n_nodes must be an integer, got 2.7"),
-        ((-1, []), "n_nodes must lie in 0 to 2147483647"),
-        ((2**33, [[0, 2**32 + 1]]), "n_nodes must lie in 0 to 2147483647"),
+        ((-1, []), "n_nodes must be between 0 and 2147483647"),
+        ((2**33, [[0, 2**32 + 1]]), "n_nodes must be between 0 and 2147483647"),
         ((2, [[0, 2**32 + 1]]), r"edges\[0\] is \[0, 4294967297\]"),
-        ((2, np.array([[0, 2**64 - 1]], dtype=np.uint64)), "edges must lie in"),
+        ((2, np.array([[0, 2**64 - 1]], dtype=np.uint64)), "edges must be between"),
         ((2, [[0, 1 + 0j]]), "edges must be integers"),
-        ((4, [], (-2, -2)), "each length of shape must lie in 0 to"),
+        ((4, [], (-2, -2)), "each length of shape must be between 0 and"),
         ((4, [], (2.5, 2)), "each length of shape must be an integer"),
         ((0, [], (2**32 // 2 - 1,) * 2), "has 4611686014132420609 nodes, but n_nodes is 0"),
     ],
@@ -278,7 +278,7 @@ def test_numbers_that_do_not_fit_are_refused(arguments, message):
 
 
 def test_lattices_too_large_are_refused_before_they_are_made():
-    with pytest.raises(ValueError, match="number of nodes of shape must lie in"):
+    with pytest.raises(ValueError, match="number of nodes of shape must be between"):
         lattice((2**16, 2**16))
     with pytest.raises(ValueError, match="at most 1073741823 edges"):
         lattice((2**15, 2**15))
@@ -292,7 +292,7 @@ def test_diagonals_of_many_axes_are_found_without_trying_all_steps():
 
 
 def test_unions_too_large_are_refused():
-    with pytest.raises(ValueError, match="number of nodes of all graphs must lie in"):
+    with pytest.raises(ValueError, match="number of nodes of all graphs must be between"):
         build_disjoint_union([Graph(2**30, []), Graph(2**30, [])])
 
 

@@ -352,7 +352,7 @@ def test_edge_lists():
     assert found.edge_probabilities.tolist() == [0.5, 1, 0.5, 1]
     with pytest.raises(ValueError, match="has a cycle"):
         SpanningTrees.from_edge_lists(pendant_triangle(), [[0, 1, 2]])
-    with pytest.raises(ValueError, match=r"edge_lists\[0\] must lie in 0 to 3"):
+    with pytest.raises(ValueError, match=r"edge_lists\[0\] must be between 0 and 3"):
         SpanningTrees.from_edge_lists(pendant_triangle(), [[0, 1, 4]])
 
 

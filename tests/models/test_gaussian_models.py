@@ -79,7 +79,7 @@ GOOD = {"h": np.ones((4, 2)), "diagonal": np.eye(2), "blocks": np.zeros((1, 2, 2
         ({"diagonal": np.full((2, 2), np.inf)}, "diagonal must be finite"),
         ({"blocks": np.zeros((2, 2))}, "blocks must have shape (n_types, 2, 2), got (2, 2)."),
         ({"blocks": np.zeros((0, 2, 2))}, "blocks is empty, so it defines no edge type, but the graph has edges."),
-        ({"edge_type": [0, 1, 0]}, "edge_type must lie in 0 to 0, found 0 to 1."),
+        ({"edge_type": [0, 1, 0]}, "edge_type must be between 0 and 0, found values from 0 to 1."),
         ({"edge_type": [0, 0]}, "edge_type must have shape (3,), got (2,)."),
     ],
 )

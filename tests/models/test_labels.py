@@ -46,7 +46,7 @@ def test_missing_labels_are_negative(model):
     assert check_labels(model, [-1, 0, 1, -2], may_miss=True).tolist() == [-1, 0, 1, -1]
     with pytest.raises(ValueError, match=r"labels"):
         check_labels(model, [-1, 0, 1, -2])
-    with pytest.raises(ValueError, match=r"labels must lie in 0 to 1, or be negative|node 1 has 2 states"):
+    with pytest.raises(ValueError, match=r"labels must be between 0 and 1, or negative|node 1 has 2 states"):
         check_labels(model, [-1, 2, 1, 0], may_miss=True)
 
 

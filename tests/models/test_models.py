@@ -201,15 +201,15 @@ TABLE = np.zeros((2, 2, 2))
         ({"tables": np.full((1, 2, 2), np.nan)}, "tables"),
         ({"tables": np.zeros((0, 2, 2))}, "no edge type"),
         ({"edge_type": [0]}, r"edge_type must have shape \(2,\)"),
-        ({"edge_type": [0, 2]}, "0 to 1"),
-        ({"edge_type": [0, -1]}, "0 to 1"),
+        ({"edge_type": [0, 2]}, "between 0 and 1"),
+        ({"edge_type": [0, -1]}, "between 0 and 1"),
         ({"edge_type": [0.0, 1.0]}, "integers"),
         ({"edge_weight": [1.0]}, "edge_weight"),
         ({"edge_weight": [1.0, np.nan]}, "edge_weight must be finite"),
         ({"tables": np.zeros((1, 2, 2, 2))}, "edge_weight must be given"),
         ({"tables": np.full((1, 2, 2), -np.inf), "edge_weight": [1.0, 0.0]}, "-inf"),
         ({"n_states": [1, 2]}, "n_states"),
-        ({"n_states": [1, 2, 3]}, "1 to 2"),
+        ({"n_states": [1, 2, 3]}, "between 1 and 2"),
         ({"n_states": [1.0, 2.0, 2.0]}, "n_states"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -249,13 +249,13 @@ def test_weighted_tables_beyond_the_limit_are_refused():
 @pytest.mark.parametrize(
     ("edge_group", "n_groups", "message"),
     [
-        ([0, 99999999], 1, "edge_group must lie in 0 to 0"),
-        ([0, -1], 1, "edge_group must lie in 0 to 0"),
-        ([0, 2**32], 1, "edge_group must lie"),
+        ([0, 99999999], 1, "edge_group must be between 0 and 0"),
+        ([0, -1], 1, "edge_group must be between 0 and 0"),
+        ([0, 2**32], 1, "edge_group must be between"),
         ([0], 1, r"edge_group must have shape \(2,\)"),
         ([0.0, 0.0], 1, "edge_group must be integers"),
         ([0, 0], 1.5, "n_groups must be an integer"),
-        ([0, 0], -1, "n_groups must lie"),
+        ([0, 0], -1, "n_groups must be between"),
     ],
 )
 def test_groups_of_edges_that_are_none_are_refused(edge_group, n_groups, message):
@@ -281,7 +281,7 @@ def test_labels_that_wrap_to_states_are_refused():
     model = PairwiseModel(CHAIN, np.zeros((3, 2)), TABLE)
     for labels in (np.array([0, 1, 2**32]), np.array([0, 1, 2**64 - 1], dtype=np.uint64)):
         for function in (score, compute_labeling_statistics, clamped):
-            with pytest.raises(ValueError, match="labels must lie"):
+            with pytest.raises(ValueError, match="labels must be between"):
                 function(model, labels)
 
 

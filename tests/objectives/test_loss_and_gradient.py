@@ -104,7 +104,7 @@ def test_wrong_arguments_are_named():
         loss_and_gradient(model, y, objective=MaximumMarginal())
     with pytest.raises(ValueError, match=r"labels must have shape \(5,\)"):
         loss_and_gradient(model, y[:4])
-    with pytest.raises(ValueError, match="labels must lie in 0 to 2"):
+    with pytest.raises(ValueError, match="labels must be between 0 and 2"):
         loss_and_gradient(model, [0, 1, 3, 0, 0])
     with pytest.raises(ValueError, match="labels a score of -inf"):
         loss_and_gradient(model, [2, 1, 0, 1, 0])

@@ -168,7 +168,7 @@ def test_a_field_learns_on_them():
         ({}, IMAGES[..., None] + np.zeros(2), MASKS, r"X\[0\] has 2 channels, but PatchOverlays needs grey images"),
         ({}, IMAGES, MASKS[:3], "y has 3 masks, but X has 7 images"),
         ({}, IMAGES, MASKS[:, 1:], r"y\[0\] must have shape \(17, 21\), got \(16, 21\)"),
-        ({}, IMAGES, 2 * MASKS, r"y\[0\] must lie in 0 to 1, found 0 to 2"),
+        ({}, IMAGES, 2 * MASKS, r"y\[0\] must be between 0 and 1, found values from 0 to 2"),
         ({}, IMAGES, None, "requires y"),
         ({"patch_size": 30}, IMAGES, MASKS, "no window of 30 x 30 pixels with some contrast"),
         ({}, np.ones((7, 17, 21)), MASKS, "with some contrast"),

@@ -287,7 +287,7 @@ WRONG = {
     "negative noise": ((CLEAN,), {"noise": -1.0}, "noise must be 'auto', a positive number"),
     "noise of a name": ((CLEAN,), {"noise": "much"}, "noise must be 'auto', a positive number"),
     "levels": ((CLEAN,), {"noise": [1.0]}, "noise must be 'auto' or a positive number"),
-    "scale of nothing": ((CLEAN,), {"scale": 0}, "scale must lie in 1 to 4, got 0"),
+    "scale of nothing": ((CLEAN,), {"scale": 0}, "scale must be between 1 and 4, got 0"),
     "half a scale": ((CLEAN,), {"scale": 1.5}, "scale must be"),
     "kernel and scale": ((CLEAN,), {"kernel": np.ones((3, 3)), "scale": 2}, "undo the blur first, then enlarge"),
     "kernel of a number": ((CLEAN,), {"kernel": 3.0}, "kernel must be a matrix of finite numbers of positive sum"),

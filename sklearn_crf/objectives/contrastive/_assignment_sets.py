@@ -260,7 +260,7 @@ class AssignmentSets:
             )
         if labelings.size and not 0 <= labelings.min() <= labelings.max() < self._n_columns:
             raise ValueError(
-                f"labelings must lie in 0 to {self._n_columns - 1}, found {labelings.min()} to {labelings.max()}."
+                f"labelings must be between 0 and {self._n_columns - 1}, found {labelings.min()} to {labelings.max()}."
             )
         if isinstance(model, FactorGraph) and np.any(labelings >= model.n_states[start:stop]):
             raise ValueError("labelings must lie within the states of each node.")

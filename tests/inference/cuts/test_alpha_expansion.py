@@ -237,7 +237,7 @@ def test_conditions_are_checked():
     squares = -(np.subtract.outer(np.arange(3.0), np.arange(3.0)) ** 2)
     tables = np.array([np.eye(3), squares])
     model = PairwiseModel(graph, unary, tables, edge_type=[0, 1, 0, 0])
-    with pytest.raises(ValueError, match=r"edge 1 \(nodes 2 and 3, type 1\) violates theta.* by 2; .*truncate"):
+    with pytest.raises(ValueError, match=r"edge 1 \(nodes 2 and 3, type 1\) violates theta.* by 2: .*truncate"):
         AlphaExpansion().map(model)
     AlphaBetaSwap().map(model)
     with pytest.raises(ValueError, match=r"edge 0 .* theta\(0, 0\) \+ theta\(1, 1\) >= theta\(0, 1\)"):
@@ -262,7 +262,7 @@ def test_errors(algorithm):
         algorithm(max_iter=0).map(model)
     with pytest.raises(ValueError, match="nonsubmodular must be one of 'error', 'truncate'"):
         algorithm(nonsubmodular="qpbo").map(model)
-    with pytest.raises(ValueError, match="init must lie in 0 to 2"):
+    with pytest.raises(ValueError, match="init must be between 0 and 2"):
         algorithm().map(model, init=[0, 1, 2, 3])
     tables[0, 0, 1] = -np.inf
     with pytest.raises(ValueError, match="tables must be finite"):

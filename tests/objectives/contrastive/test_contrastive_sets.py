@@ -300,7 +300,7 @@ def test_only_differences_are_stored():
     ("labelings", "weight", "message"),
     [
         ([[0, 1]], 1.0, r"labelings must be integers of shape \(m, 3\)"),
-        ([[0, 1, 3]], 1.0, "labelings must lie in 0 to 2"),
+        ([[0, 1, 3]], 1.0, "labelings must be between 0 and 2"),
         ([[0.0, 1.0, 2.0]], 1.0, "labelings must be integers"),
         ([[0, 1, 2]], -1.0, "weight must be finite and not negative"),
     ],

@@ -71,5 +71,5 @@ def test_forbidden_pairs_at_any_scale(scale, dtype, missing):
 def test_labels_are_checked():
     model, labels = problem(3)
     labels[5] = 3
-    with pytest.raises(ValueError, match="labels must lie in 0 to 2"):
+    with pytest.raises(ValueError, match="labels must be between 0 and 2"):
         Likelihood(TreeInference()).loss_statistics(model, labels)
