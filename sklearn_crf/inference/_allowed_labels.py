@@ -42,7 +42,7 @@ class Constraints(NamedTuple):
     count_ptr: np.ndarray  # (D + 1,) int64
     counted: np.ndarray  # int32, variables of each count constraint
     allowed_ptr: np.ndarray  # (D,) int64
-    allowed: np.ndarray  # uint8, for each count constraint whether 0, 1, ... of its variables may be true
+    allowed: np.ndarray  # uint8, for each count constraint, whether 0, 1, ... of its variables may be true
     listed_factors: list[np.ndarray]  # nodes of the model in each factor that has an auxiliary node
 
     @property
@@ -300,7 +300,7 @@ _FOUND, _REFUTED = 1, 2
 
 
 def _run(constraints, guide, nodes, most_steps, by_scores=False):
-    """Run a search among the given nodes (None for all); return the search and arrays for the results."""
+    """Run a search among the given nodes (None for all); return the search and the arrays that hold its results."""
     n_all = len(constraints.first) - 1
     start = np.zeros(n_all, dtype=np.int32)
     start[: constraints.n_nodes] = guide
@@ -352,7 +352,7 @@ def _minimise_violations(model, candidates):
 
 
 def _count_violations(model, labels):
-    """Return the number of nodes and edges, or of factors, with score -inf."""
+    """Return the number of nodes and edges (in a factor graph, of factors) whose score is -inf."""
     if isinstance(model, FactorGraph):
         groups = model.by_arity()
         return sum(int(np.isneginf(model.factor_scores(factors, labels[scope])).sum()) for factors, scope in groups)

@@ -78,7 +78,7 @@ FACTOR = Range(Real, lambda value: 0 < value <= 1, "lie above 0 and be at most 1
 
 
 def at_least(number: float) -> Range:
-    """Return the condition that an option is at least ``number``, and an integer if ``number`` is an integer."""
+    """Return the condition that an option is at least ``number``, and an integer if ``number`` is of type int."""
     kind = Integral if isinstance(number, int) else Real
     return Range(kind, lambda value: value >= number, f"be at least {number:g}")
 
@@ -266,7 +266,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return self._attach_method_name(self._marginals(model, init=init, n_threads=n_threads))
 
     def node_marginals(self, model: Any, *, n_threads: int = 1) -> np.ndarray:
-        """Return the marginals of nodes only, as needed for prediction, which is faster if tables can be skipped.
+        """Return only the marginals of nodes, as needed for prediction; this is faster if tables can be skipped.
 
         Parameters
         ----------
@@ -291,7 +291,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         """Maximum number of nodes in graphs with cycles that :meth:`node_marginals` processes jointly.
 
         Joint processing is faster. Each graph converges separately, and results are bitwise equal to the results of
-        single graphs. 1 means that the algorithm does not support it.
+        single graphs. 1 means that the algorithm does not support joint processing.
         """
         return 1
 
@@ -383,7 +383,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return self.exact_on == "any"
 
     def _finish(self, model, found, climbs):
-        """Return the result with a tightened bound, improved by hill climbing if the option is set."""
+        """Return the result with a tightened bound, and with labels improved by hill climbing if the option is set."""
         proof = Proof(model)
         bound = proof.bound(found.score, found.bound)
         if climbs and not bound <= found.score and isinstance(model, PairwiseModel | FactorGraph):
@@ -510,6 +510,6 @@ def compute_part_marginals(inference, compute_jointly, model, n_threads):
             try:
                 unary[nodes] = inference.node_marginals(part, n_threads=n_threads)
             except ValueError as error:
-                error.part = number  # type: ignore[attr-defined]  # read by whoever names the example
+                error.part = number  # type: ignore[attr-defined]  # read by code that names the example
                 raise
     return unary

@@ -12,7 +12,7 @@ from sklearn_crf.inference import _tuning
 
 
 def keep_by_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that caches its latest results by arguments: arrays, lists, numbers and strings.
+    """Wrap a function so that its latest results are cached; arguments may be arrays, lists, numbers and strings.
 
     Training needs results for the same structures of factor graphs hundreds of times.
     """
@@ -73,7 +73,7 @@ def grow_forests(n_nodes: int, scopes: list, rule: Any) -> np.ndarray:
 
 
 def find_steepest_forest(model, factors, gain):
-    """Return a set of factors without cycles with a large total gain: the maximum, if all factors join two nodes."""
+    """Return a set of factors that has no cycles and a large total gain (maximal if every factor joins two nodes)."""
     # gain: (F,); returns: (F,) of bool
     # A factor of n nodes joins as many nodes as n - 1 edges of a tree. Its gain is therefore divided by n - 1.
     order = np.argsort(-gain / (model.arity[factors] - 1), kind="stable")
@@ -93,7 +93,7 @@ def _grow_forest(n_nodes, scopes, order):
 
 
 def _join(parent, scope):
-    """Join the trees of the nodes in a scope; return False, and join nothing, if two nodes are in one tree."""
+    """Join the trees of the nodes in a scope; if two nodes are in the same tree, join nothing and return False."""
     roots = {_find_root(parent, node) for node in scope}
     if len(roots) < len(scope):
         return False

@@ -151,7 +151,7 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
 
 def _choose_sum_kind(model, largest_degree, unbounded, appearance):
     """Return the semiring and data type for sum-product messages, and the largest score range of a message."""
-    # appearance: (E,), the powers to which messages are raised, by which scores are divided; or None
+    # appearance: (E,) or None; messages are raised to these powers, and scores are divided by these numbers
     if model.graph.n_edges == 0:
         return SUM_PROBABILITY, model.dtype, 0.0
     forbids, spread = _compute_table_ranges(model)
@@ -204,7 +204,7 @@ def _find_largest_weights(model, n_types):
 
 
 def pad_unary(scores, semiring, dtype):
-    """Return the unary rows of a field, and the score subtracted from each, (N,) float64."""
+    """Return the unary rows of a field, and the score subtracted from each row, (N,) float64."""
     scores = np.ascontiguousarray(scores, dtype=dtype)
     n_nodes, n_columns = scores.shape
     lanes = _VECTOR_BYTES // dtype.itemsize
@@ -243,10 +243,10 @@ def _store_factors(field, model):
 
 
 def _locate_factor_rows(field: Field, factor: np.ndarray, n: int, once: bool, in_order: bool) -> np.ndarray:
-    """Return the rows of stored factors, (n, 2); with ``in_order``, factors are stored in the order of sending.
+    """Return the rows of stored factors, (n, 2); ``in_order`` stores factors in the order in which messages are sent.
 
-    If factors are stored in the order of sending, processors prefetch them. For tables larger than the cache, this
-    doubles the speed of sweeps.
+    If factors are stored in the order in which messages are sent, processors prefetch them. For tables larger than the
+    cache, this doubles the speed of sweeps.
     """
     places = np.arange(n if once else 2 * n, dtype=np.int32)
     place = places.reshape(n, -1)
@@ -291,7 +291,7 @@ def _pick_kind_examples(field: Field) -> tuple:
 
 
 def _has_recurring_weights(weight: np.ndarray) -> bool:
-    """Return whether edge weights recur, according to the first few weights."""
+    """Return whether edge weights recur, judging by the first few weights."""
     return len(set(weight[: _tuning.TRIED_EDGES].tolist())) < min(_tuning.TRIED_EDGES, len(weight))
 
 
@@ -323,7 +323,7 @@ def _are_read_alike(field, graph):
 
 
 def _store_potts_factors(field: Field) -> Field:
-    """Return the field with two values for each kind of edge instead of a factor."""
+    """Return the field with each factor stored as two values: on the diagonal, and off the diagonal."""
     if len(field.edge_type) == 0:
         return field
     if not field.is_tied:
@@ -357,7 +357,7 @@ class OddsField(NamedTuple):
     coupling: np.ndarray  # (2E + padding,), exp(-|J|) with the sign of J, by slot
     power: np.ndarray  # (2E + padding,), powers to which messages are raised, by slot
     share: np.ndarray  # (N,), factor for the sum of a node's log-odds and all messages to the node; empty for 1
-    offset: np.ndarray  # (2E,) float64, contribution of a slot's edge to the log-odds of its node
+    offset: np.ndarray  # (2E,) float64, contribution of a slot's edge to the log-odds of the slot's node
     largest_degree: int
 
     @classmethod
@@ -486,7 +486,7 @@ def _compute_probabilities(field: Field, beliefs: np.ndarray, dtype: np.dtype) -
 
 
 def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
-    """Sum pairwise beliefs times edge weights by type, and add the contributions of edges to ``log_z_terms``."""
+    """Sum pairwise beliefs times edge weights for each edge type; add the terms of edges to ``log_z_terms``."""
     n_types, n_features, n_columns, _ = field.tables.shape
     shape = (n_types, n_features, n_columns, field.width)
     size = max(int(np.prod(shape)), 1)

@@ -103,7 +103,7 @@ def label_nodes_independently(model):
 
 
 def get_unary(model):
-    """Return the scores of single nodes, (N, K), which are factors in a factor graph."""
+    """Return the scores of single nodes, (N, K); in a factor graph, these are the scores of single-node factors."""
     return search_problem(model)[1] if isinstance(model, FactorGraph) else model.unary
 
 
@@ -118,7 +118,7 @@ def copy_initial_labels(model, init):
 
 
 class SearchProblem(NamedTuple):
-    """Model in the layout of search kernels. Slots are the ends of factors, factor by factor."""
+    """Model in the layout of search kernels. A slot is a pair of a factor and one of its nodes, factor by factor."""
 
     n_states: np.ndarray  # (N,) int32
     node_ptr: np.ndarray  # (N + 1,) int64
@@ -149,7 +149,7 @@ class SearchProblem(NamedTuple):
         return cells
 
     def compute_mean_change_cost(self, unary, labels, cells, workspace=None):
-        """Return the mean absolute change of the score by the best label change, over nodes with several states."""
+        """Return the mean absolute score change if a node takes its best other label, for nodes with several states."""
         cost = np.empty(len(labels))
         workspace = workspace or SearchWorkspace(len(unary), len(cells), unary.shape[1])
         change_costs(self, unary, labels, cells, cost, workspace)
@@ -281,7 +281,7 @@ class Climber(Sweeps):
 
 @dataclass(eq=False)
 class RowsClimber(Sweeps):
-    """Sweeps over a large lattice that list neighbours a few rows at a time, with the results of ``Climber``."""
+    """Sweeps over a large lattice that list neighbours for a few rows at a time; results equal those of ``Climber``."""
 
     rows: Any  # RowModels
 

@@ -79,7 +79,7 @@ class Proof:
     @cached_property
     @np.errstate(over="ignore")  # ratios to the smallest floating-point numbers may overflow
     def step(self) -> float:
-        """Step of which all score differences of labelings are multiples (up to rounding), 0 if unknown."""
+        """Step such that score differences of labelings are multiples of it (up to rounding errors); 0 if unknown."""
         step, largest = 0.0, 0.0
         for values, _, _ in self._iterate_differences():
             for some in (values[: _tuning.TRIED_SCORES], values):

@@ -235,7 +235,7 @@ class Refuted(Infeasible):
         return type(self), (self.nodes,)
 
 
-# Class of the statistics for each class of models.
+# Class of statistics for each class of models.
 _STATISTICS = {PairwiseModel: Statistics, FactorGraph: FactorStatistics, SegmentModel: SegmentStatistics}
 
 # Tolerance for the sums of node marginals, for both data types.
@@ -303,7 +303,7 @@ def check_samples(found: Any, model: Any, n_samples: Any = 1, *arguments: Any, *
     return found
 
 
-#: Check of the result of each method of an algorithm.
+#: Functions that check results, by name of the method that returned the result.
 CHECKS = {
     "map": check_model_labeling,
     "_map": check_model_labeling,

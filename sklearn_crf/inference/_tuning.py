@@ -11,7 +11,7 @@ FACTOR_BUDGET = 256 * 2**20
 # This order doubles the speed of sweeps, but requires a sort.
 LARGEST_CACHED = 2**19
 
-# Number of edges, the first ones, that are checked for equal weights.
+# Number of initial edges whose weights are checked for equality.
 # A larger number makes the check more reliable, but slower for models without equal weights.
 TRIED_EDGES = 16
 

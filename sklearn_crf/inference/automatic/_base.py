@@ -15,7 +15,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel, extract
 
 
 class AutoState(NamedTuple):
-    """State of an automatic result, with the name and the state of the chosen algorithm."""
+    """State of an automatic result: the name and the state of the chosen algorithm."""
 
     chosen: str
     state: object
@@ -54,8 +54,8 @@ class Automatic(Inference):
     def _split(
         self, model: Any, budget: Budget, init: Any, exactly: Callable, roughly: Callable
     ) -> tuple[list, list[np.ndarray]]:
-        """Solve groups of components exactly or approximately; return the results and the nodes of each group."""
-        # exactly, roughly: functions of a model and an earlier state that solve it
+        """Solve groups of components exactly or approximately; return the result and the nodes of each group."""
+        # exactly, roughly: functions that solve a model, given the model and an earlier state
         shares = group_components(model, budget)
         if (shares == shares[:1]).all():
             return [(exactly if (shares == 0).all() else roughly)(model, init)], [np.arange(model.n_nodes)]

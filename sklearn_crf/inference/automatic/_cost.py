@@ -59,9 +59,9 @@ class Budget(NamedTuple):
         return JunctionTree(max_width=64, max_memory=self.most_bytes)
 
 
-#: : Budgets by name. "step" suits training steps (ten message sweeps), "fast" suits many predictions (a hundred
-#: sweeps).
-#: : "default" suits a single call of about two seconds, and "long" a single call of about a minute.
+#: Budgets by name. "step" suits training steps (ten message sweeps).
+#: "fast" suits many predictions (a hundred sweeps).
+#: "default" suits a single call of about two seconds, and "long" a single call of about a minute.
 BUDGETS = {
     "step": Budget(2.0**24, 10),
     "fast": Budget(2.0**24, _tuning.SWEEPS_OF_A_CALL),
@@ -229,7 +229,7 @@ def _group_by_memory(sizes: _Sizes, budget: Budget) -> np.ndarray:
 
 
 def _drop_large_factors(sizes: _Sizes, most_cells: np.ndarray) -> tuple:
-    """Drop the scopes of components with too large a factor; return the rest, and a mask of these components."""
+    """Drop the scopes of components with too large a factor; return the kept scopes and a mask of kept components."""
     ptr, scope = sizes.scope_ptr, sizes.scope
     owner = np.zeros(len(ptr) - 1, dtype=np.int64)
     has_nodes = np.diff(ptr) > 0

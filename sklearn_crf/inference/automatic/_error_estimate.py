@@ -54,7 +54,7 @@ def estimate_error(model: PairwiseModel | FactorGraph, found: Marginals, inferen
 
 
 def _compare(first: np.ndarray, second: np.ndarray) -> float:
-    """Return half the sum of absolute differences of two distributions, one of which may have further zeros."""
+    """Return half the sum of absolute differences of two distributions; one of them may have additional zeros."""
     n_states = min(len(first), len(second))
     return 0.5 * float(np.abs(first[:n_states] - second[:n_states]).sum())
 
@@ -104,7 +104,7 @@ class _Beliefs:
                 self.factors_of[s].append(f)
 
     def sum_around(self, node: int) -> tuple[Any, Any]:
-        """Return marginals of a node by sums over a neighbourhood and over a neighbourhood of half the size."""
+        """Compute a node's marginals twice: by sums over a neighbourhood, and over a neighbourhood of half the size."""
         fewest = max(1, int(np.log(_tuning.MOST_PROBED_CELLS) / np.log(max(2, self.n_states.max()))))
         for size in (*_tuning.NEIGHBORHOOD_SIZES, fewest):
             ball = self._grow_ball(node, size)

@@ -128,7 +128,7 @@ class AutoMarginals(Automatic):
         with convergence_left_to_caller():
             found = self._run_plain_propagation(model, AutoState.of(init, "LoopyBP"), n_threads)
         state = AutoState("LoopyBP", found.state)
-        # A mixture of several fixed points has an error, and no bound.
+        # A mixture of several fixed points already has an error, and has no bound.
         if self.search and found.converged and found.error is None:
             found = _attach_bethe_bound(model, found)
         error = None

@@ -80,7 +80,7 @@ NAMES: tuple[str, ...] = tuple(_MAKERS)
 
 
 def resolve_inference(inference: str | Inference) -> NamedInference:
-    """Return the inference and the labelling rule for parameter ``inference`` of an estimator, a name or an object.
+    """Return the inference and labelling rule for an estimator's parameter ``inference``, a name or an object.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def resolve_inference(inference: str | Inference) -> NamedInference:
 
 
 def choose_labeling_rule(inference: str | Inference) -> Literal["mpm", "map"]:
-    """Return the decision rule of a name or an object, MPM or MAP; raise ValueError for unknown names."""
+    """Return the decision rule (MPM or MAP) of a name or an object; raise ValueError for unknown names."""
     if isinstance(inference, Inference):
         if getattr(inference, "label_costs", None) is not None:
             raise ValueError(
@@ -129,7 +129,7 @@ def choose_labeling_rule(inference: str | Inference) -> Literal["mpm", "map"]:
 def choose_able_inference(
     inference: str | Inference, task: str, use: str, automatic: Inference | None = None
 ) -> Inference:
-    """Return a new inference object for a name or an object; raise ValueError if it does not support a task."""
+    """Return a new inference object for a name or an object; raise ValueError if this does not support a task."""
     # use: name of the estimator or method that needs the task, for errors
     # automatic: inference for "auto"; None for the default choice
     if automatic is not None and isinstance(inference, str) and inference == "auto":
@@ -143,7 +143,7 @@ def choose_able_inference(
 
 
 def choose_map_inference(inference: str | Inference, label_costs: Any, n_states: int) -> Inference:
-    """Return a new inference for best labelings, with the given label costs or else the inference's own costs."""
+    """Return a new inference for best labelings with given label costs; None means the label costs of ``inference``."""
     if isinstance(inference, AlphaExpansion):
         label_costs = inference.label_costs if label_costs is None else label_costs
         inference = clone(inference).set_params(label_costs=None)

@@ -18,7 +18,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, un
 
 
 class PhaseState(NamedTuple):
-    """State of a mixture: states of the plain run, and of favoured runs that found other fixed points."""
+    """State of a mixture: state of the run from uniform messages, and states of runs that favoured a labeling."""
 
     plain: Any
     favoured: tuple
@@ -66,7 +66,7 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
 
 
 def can_be_favoured(model: PairwiseModel | FactorGraph) -> bool:
-    """Return whether a factor graph suits a search for several fixed points: small, and of arity at most two."""
+    """Return whether a factor graph suits a search for several fixed points: small, with arity at most two."""
     if not isinstance(model, FactorGraph):
         return False
     return bool(not is_large(model) and model.arity.max(initial=0) <= 2)

@@ -135,7 +135,7 @@ class Candidates:
 
     @property
     def best(self):
-        """Score and labels of the best labeling so far, or of the first such labeling if scores are equal."""
+        """Score and labels of the best labeling so far; among labelings with equal scores, of the first."""
         return max(self.found, key=lambda pair: pair[0], default=(-np.inf, None))
 
     @property
@@ -317,7 +317,7 @@ def _search_neighborhoods(candidates, effort, number, labels):
 
 
 def _narrow(candidates):
-    """Add the best labelings over the most probable states of each node; return False if few states are possible."""
+    """Add the best labelings over each node's most probable states; return False if too few states are affordable."""
     model = candidates.model
     if isinstance(model, FactorGraph) or model.n_columns < _tuning.FEWEST_STATES:
         return False

@@ -20,13 +20,13 @@ LEAST_STEPS, STEPS_OF_AN_EDGE = 2e6, 200
 # Number of message sweeps in a single call. Elimination may take as much work as these sweeps.
 SWEEPS_OF_A_CALL = 100
 
-# Error estimate: number of probed nodes, and sizes of their neighbourhoods to try.
-# Maximum number of cells for elimination, and maximum number of joint states of the smallest neighbourhood.
+# Error estimate: number of probed nodes; sizes of neighbourhoods to try, largest first.
+# Maximum number of table cells for elimination in a neighbourhood, and of joint states of the smallest neighbourhood.
 # Larger values make the estimate more reliable and slower.
 N_PROBED_NODES, NEIGHBORHOOD_SIZES, MOST_PROBED_CELLS = 32, (60, 30, 15), 2.0**16
 
-# Margins of the error estimate: standard deviations for the choice of nodes (one-sided confidence of 95 %), and
-# multiple of the change from neighbourhoods of half the size, for the cycles outside of neighbourhoods.
+# Margin of the error estimate for the choice of nodes, in standard deviations (one-sided confidence of 95 %).
+# Margin for cycles outside of neighbourhoods, as a multiple of the change from neighbourhoods of half the size.
 # With smaller margins, fewer estimates are above the true error (benchmarks/quality/auto_limits.py).
 DEVIATIONS, CHANGES = 1.645, 2.0
 
@@ -43,7 +43,7 @@ DAMPING, N_AVERAGED_PARTS, SWEEPS_OF_A_PART = 0.5, 20, 5
 # Maximum attraction of a pair for the Bethe bound; the exponential of larger numbers would overflow.
 LARGEST_GAIN = 300.0
 
-# Fraction of the budget for tempering, which takes about two seconds by default. Elimination is also limited by memory.
+# Fraction of the budget that tempering uses, by default about two seconds. Elimination is also limited by memory.
 # Longer tempering lowers the error with the square root of its time.
 TEMPERED_SHARE = 0.625
 
@@ -54,8 +54,8 @@ MOST_ERROR = 0.05
 # In larger models, a single fixed point dominates and the search takes long, so only one further start is tried.
 MOST_NODES_WITH_PHASES, MOST_ENTRIES_WITH_PHASES = 2000, 2**22
 
-# Numbers of favoured labelings: constant labelings; results of searches (and number of sweeps of a search).
-# Local optima.
+# Search for several fixed points: number of favoured constant labelings; number of favoured results of searches.
+# Number of sweeps of a search; number of favoured local optima.
 # More labelings find more fixed points, but take longer.
 N_FAVOURED_STATES, N_SEARCHES, SWEEPS_OF_A_SEARCH, N_CLIMBS = 5, 2, 100, 4
 
@@ -98,20 +98,21 @@ NARROW_CELLS, FEWEST_STATES, TEMPERATURES, NARROW_SWEEPS, LEFT_TO_SEARCH = 2**22
 # With two states and no node scores, this sum is four times the score.
 LOOSE = 0.001
 
-# Branch and bound: table entries to read in the first run, and after the neighbourhood searches of the default budget
-# (a third of them also before the first search); maximum number of nodes of the later runs.
-# The first run precedes algorithms without a bound. More entries prove more optima, find better labels of models with
-# zeros, and take longer (benchmarks/quality/auto_limits.py).
+# Branch and bound with the default budget: number of table entries that the first run reads.
+# Number of entries that all runs after neighbourhood searches read; the run before them reads a third of this number.
+# Maximum number of nodes of a model for these runs. The first run precedes algorithms without a bound.
+# With more entries, more optima are proven, and labels of models with zeros are better, but runs take longer
+# (benchmarks/quality/auto_limits.py).
 FIRST_BRANCHES, BRANCHES, FEW_NODES = 1e8, 1.2e9, 500
 
-# Cycle relaxation for models of two states: maximum number of nodes and edges; number from which a model is large.
-# Number of linear programs for a large model.
+# Cycle relaxation for models of two states: maximum number of nodes and edges together.
+# Number of nodes and edges above which a model is large; number of linear programs for a large model.
 # The relaxation takes less time than the search and usually ends with a proof.
 # For large models, a linear program takes up to two seconds, and the first few programs find most of the proofs.
 # Tuned on grids, planar and regular graphs with other seeds than in the benchmark.
 MOST_OF_CYCLES, LARGE, ROUNDS_OF_LARGE = 12_000, 6000, 4
 
-# Graphs with longer cycles have larger programs: maximum number of nodes and edges; number of linear programs.
+# For graphs with longer cycles, whose programs are larger: maximum number of nodes and edges; number of programs.
 MOST_OF_LONG_CYCLES, ROUNDS_OF_LONG = 900, 100
 
 # Maximum relative gap of labelings of minimum cuts that is accepted in training.

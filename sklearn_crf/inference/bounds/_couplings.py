@@ -18,7 +18,7 @@ _MOST_CELLS = 2**16
 def best_coupling_statistics(
     model: PairwiseModel | FactorGraph, fractional: np.ndarray
 ) -> tuple[Statistics | FactorStatistics, np.ndarray]:
-    r"""Return the statistics of the local polytope's best point for given node marginals, and its score by node.
+    r"""Return statistics of the local polytope's best point with the given node marginals, and the terms of its score.
 
     .. math::
         \max_{\tau_F \ge 0} \; \langle \theta_F, \tau_F \rangle, \qquad

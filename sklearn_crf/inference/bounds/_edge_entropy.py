@@ -73,7 +73,7 @@ def edge_shared_bound(model, shares, entropy="trivial"):
 
 
 def _compute_entropy_weights(graph, node_number):
-    """Return each node's entropy weight, which is one for a node without edges, and this weight plus its degree."""
+    """Return each node's entropy weight (one for a node without edges), and its entropy weight plus its degree."""
     # returns: (N,), (N,)
     numbers = np.where(graph.degree == 0, 1.0, node_number)
     return numbers, graph.degree + numbers
@@ -190,7 +190,7 @@ class _EdgeEntropyBound:
         return max(changes)
 
     def build_model_and_shares(self) -> tuple:
-        """Return the model without states that an edge forbids, and edge scores' deviations from an even split."""
+        """Return the model without states that an edge forbids, and how shares of edges deviate from an even split."""
         graph, n_columns = self.model.graph, self.model.n_columns
         at_ends = np.empty((2 * graph.n_edges, n_columns))
         at_ends[graph.incidence.half_edge] = self.messages.shares()

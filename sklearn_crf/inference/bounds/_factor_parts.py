@@ -59,7 +59,7 @@ def lay_out_forests(model, forests, weights):
 
 
 def lay_out_factors(model, entropy):
-    """Return the layout of single factors and nodes as parts: nodes without factors or, for "factors", all nodes."""
+    """Return the layout whose parts are all factors and the nodes without factors (for "factors", all nodes)."""
     factors = list_large_factors(model)
     n_factors = len(factors)
     lengths = model.arity[factors]
@@ -181,7 +181,7 @@ class FactorParts:
         return (x - self.scale[:, None] * mean[self.layout.copy_node]).ravel()
 
     def value_grad(self, model: FactorGraph, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the bound and its derivative with respect to x, after :meth:`project`."""
+        """Return the bound and its projected derivative with respect to x."""
         run, _ = self._run(model, x)
         unary = run.layered.reorder_by_node(np.exp(run.beliefs))
         value = float(self.copy_weight @ run.layered.terms(run.values)) + self._small.constant(model)
@@ -222,7 +222,7 @@ class FactorParts:
         return terms, statistics, self.project((self.scale[:, None] * unary).ravel()), mean
 
     def information(self, model: FactorGraph, x: np.ndarray) -> np.ndarray:
-        r"""Return the multi-information of each factor: minus the derivative of the bound by the factor's probability.
+        r"""Return each factor's multi-information: minus the bound's derivative with respect to its probability.
 
         .. math:: I(\tau_F) = \sum_{s \in F} H(\tau_s) - H(\tau_F)
 
@@ -387,7 +387,7 @@ class FactorShares:
         self.size, self.project = self.parts.size, self.parts.project
 
     def value_grad(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the bound and its derivative with respect to x, after ``project``."""
+        """Return the bound, and its derivative with respect to x, projected as by ``project``."""
         return self.parts.value_grad(self.model, x)
 
     def average(self, x: np.ndarray) -> Averages:
@@ -422,7 +422,7 @@ def divide_scores(
 
 
 def _isolate_factors(layered, scores):
-    """Return single factors of a layered model on separate copies of their nodes that have the given scores."""
+    """Return single factors of a layered model, each on its own copies of nodes, which have the given scores."""
     # scores: (n_slots, K)
     model, layers = layered.source, layered.layers
     copy = layered.order[layers.slot_node]

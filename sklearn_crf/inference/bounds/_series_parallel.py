@@ -26,7 +26,7 @@ class SeriesParallel(SpanningTrees):
 
     @classmethod
     def covering(cls, graph: Graph) -> "SeriesParallel":
-        """Return few subgraphs that together contain all edges, chosen for each component separately."""
+        """Return a few subgraphs that together contain all edges; they are chosen separately for each component."""
 
         def make() -> tuple[np.ndarray, np.ndarray]:
             parts = [(edges, SpanningTrees.trusted(part, _cover(part))) for edges, part in list_connected_parts(graph)]
@@ -54,7 +54,8 @@ def grow_series_parallel(graph: Graph, weight: np.ndarray) -> np.ndarray:
     """Return a series-parallel subgraph that prefers edges of large weight, as a mask of edges.
 
     Nodes are eliminated in the order of their degrees. The two neighbours of a node are joined by an additional edge.
-    If a node has more than two neighbours, all its connections except two are cut, where the least weight is lost.
+    If a node has more than two neighbours, only the two strongest connections are kept. The others are cut where the
+    least weight is lost.
     """
     # weight: (E,); returns: (E,) of bool
     # For each node and neighbour: the minimum weight that disconnects them, and the edges that have this weight.
@@ -94,7 +95,7 @@ class SeriesParallelShares(TreeScores):
         self.model, self.trees, self.scale = model, trees, np.sqrt(trees.weights)
 
     def value_grad(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the bound and its derivative with respect to x, after ``project``."""
+        """Return the bound and its projected derivative with respect to x."""
         nodes, edges, terms = self._marginals(x)
         slope = (nodes * self.scale_of_nodes).ravel(), (edges * self.scale_of_edges).ravel()
         return float(self.weights @ terms.sum(axis=1)), self.project(np.concatenate(slope))
@@ -113,7 +114,7 @@ class SeriesParallelShares(TreeScores):
         return Averages(marginals, float(apart), partial(mutual_information, pairs))
 
     def _marginals(self, x: np.ndarray) -> tuple:
-        """Return marginals of nodes (n, N, K) and edges (S, K, K), and terms of log Z (n, N), of all n subgraphs."""
+        """Return, for all n subgraphs, marginals of nodes (n, N, K) and edges (S, K, K), and terms of log Z (n, N)."""
         nodes, edges = self._parts(x)
         unary, tables = self.unary + nodes / self.scale_of_nodes, self.tables + edges / self.scale_of_edges
         found = self.mapped(lambda group: self._marginalise_group(group, unary, tables), self.groups)

@@ -29,7 +29,7 @@ class Averages(NamedTuple):
 
     marginals: Marginals  # with the bound as ``log_z``
     disagreement: float
-    information: Callable[[], np.ndarray]  # computes the negative derivative of the bound by each edge probability
+    information: Callable[[], np.ndarray]  # computes minus the bound's derivative with respect to edge probabilities
 
 
 class _Group(NamedTuple):
@@ -97,7 +97,7 @@ class NodeShares:
         return int(np.prod(self.shape))
 
     def value_grad(self, x: np.ndarray) -> tuple:
-        """Return the bound, sum_T rho(T) log_z(T), and its derivative with respect to x, after :meth:`project`."""
+        """Return the bound, sum_T rho(T) log_z(T), and its projected derivative with respect to x."""
         found = list(self.mapped(lambda group: self._compute_tree_sums(group, x), self.groups))
         log_z, gradient = (np.concatenate(values) for values in zip(*found, strict=True))
         return float(self.weights @ log_z), self._centre(gradient).ravel()
@@ -133,7 +133,7 @@ class NodeShares:
         return NodeShares(self.model, trees, self.mapped)
 
     def from_messages(self, messages):
-        """Convert tree-reweighted messages to a vector; a fixed point of the messages gives the minimum."""
+        """Convert tree-reweighted messages to a vector x; a fixed point of the messages gives the minimum."""
         # messages: messages that were sent with the edge probabilities of these trees
         scores = messages.values
         if not messages.as_scores:
@@ -150,7 +150,7 @@ class NodeShares:
         return start.ravel()
 
     def marginals(self, x):
-        """Return marginals of nodes (n_trees, N, K) and edges (S, K, K), and terms of log Z (n_trees, N), per tree."""
+        """Return all trees' marginals of nodes (n_trees, N, K) and edges (S, K, K), and terms of log Z (n_trees, N)."""
         parts = list(self.mapped(lambda group: self._compute_tree_marginals(group, x), self.groups))
         return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
 

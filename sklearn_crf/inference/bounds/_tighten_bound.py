@@ -69,7 +69,7 @@ class Tightening:
         return NodeShares(self.model, trees, self.mapped)
 
     def _choose_better_start(self, scores: Shares, start: np.ndarray) -> np.ndarray:
-        """Return the result of message passing, started from earlier trees, if it is better than ``start``."""
+        """Return the better start: the result of message passing from messages for earlier trees, or ``start``."""
         if self.start_sweeps == 0 or not isinstance(scores, NodeShares):
             return start
         best, best_value = start, scores.value_grad(start)[0]
@@ -100,7 +100,7 @@ class Tightening:
             found = self.solver(
                 scores.value_grad,
                 x,
-                # Project again: combinations of projected gradients with large coefficients accumulate rounding.
+                # Project again: combinations of projected gradients with large coefficients accumulate rounding errors.
                 project=scores.project,
                 max_iter=self.max_iter - n_iter,
                 tol=tol,
@@ -181,7 +181,7 @@ def _find_steepest_tree(tight):
 
 
 def stepped(tightening, tight, tree, step):
-    """Return the unknowns after a step towards a new tree, and a start that splits scores evenly with the new tree.
+    """Return the scores of trees after a step towards a new tree, and a start that gives the new tree an even share.
 
     In this start, the weighted means of the deviations from even shares remain zero for any step.
     """
@@ -196,7 +196,7 @@ def stepped(tightening, tight, tree, step):
 
 
 class TightenedBound(NamedTuple):
-    """State of a result of :class:`TightenBound`, for a warm start."""
+    """Final variables of :class:`TightenBound`, stored for a warm start."""
 
     trees: SpanningTrees
     scores: np.ndarray  # (n,), float64

@@ -19,7 +19,7 @@ class TreeGroup(NamedTuple):
 
     first: int
     last: int  # index of the last tree, plus one
-    edges: slice  # position of the edges in the list of the edges of all trees, tree by tree
+    edges: slice  # positions of the edges in the concatenated edge lists of all trees
     graph: Graph
 
 

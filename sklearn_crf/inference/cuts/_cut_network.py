@@ -31,12 +31,13 @@ from sklearn_crf.models._row_models import find_ordered_offsets
 _NO_PARENT = 254
 
 
-# Fractions of nodes with excess from which kernels send flow along lines, or spread excess, before searching paths
+# Fractions of nodes with excess. Above the first fraction, kernels send flow along lines before they search for paths.
+# Then, between the second and the third fraction, they also spread excess.
 HEAD_START = _tuning.LEAST_FOR_LINES, _tuning.LEAST_TO_SPREAD, _tuning.MOST_IN_BOXES
 
 
 def lattice_arrays(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the edge counts of offsets, the node steps of directions, the shape and the bounds of a lattice."""
+    """Return, for a lattice, the edge counts of offsets, the node steps of directions, the shape and the bounds."""
     return graph.keep("lattice arrays", lambda: _lattice_arrays(graph))
 
 
@@ -71,7 +72,7 @@ class LatticeFlow:
         return bool(find_ordered_offsets(graph))
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Set the capacities of edges and add to costs of nodes; return the first unsuitable edge, or -1."""
+        """Set capacities of edges and add to costs of nodes; return the first unsuitable edge, or -1 if none is."""
         rounding, workspace = (scale, endless, precision, mode), (self._flag, self._next)
         return lattice_terms(*values, keep, take, self.counts, *rounding, cost, *workspace, self.residual)
 
@@ -220,7 +221,7 @@ class SlotFlow:
         return np.empty(0, dtype=np.int64), *self.incidence[:2]
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Set the capacities of edges and add to costs of nodes; return the first unsuitable edge, or -1."""
+        """Set capacities of edges and add to costs of nodes; return the first unsuitable edge, or -1 if none is."""
         _, _, half_edge, reverse = self.incidence
         rounding = (scale, endless, precision, mode)
         return slot_terms(*values, keep, take, half_edge, reverse, *rounding, cost, self.residual, self._cross)
@@ -275,7 +276,7 @@ class Rounding(NamedTuple):
 
     @classmethod
     def of(cls, graph, carried, spread, may_be_coarse, endless=False):
-        """Return the finest scale for the capacities around a node; int32 if allowed and fine enough."""
+        """Return the finest scale that the capacities around a node allow, with int32 if allowed and fine enough."""
         # carried: bound on the finite capacity of an arc; endless: whether some capacity is infinite
         # spread: sum over nodes of (best score - worst score), and the number of nodes where these scores differ
         total, n_unlike = spread
@@ -335,7 +336,7 @@ class CutNetwork:
     def _choose_scale(self) -> np.dtype:
         model = self.model
         carried, endless = bound_capacities(model)
-        # Moves on large models with many states are approximate in any case, and there an int32 unit is below 2**-20.
+        # On large models with more than two states, moves are approximate in any case, so capacities may be int32.
         is_large = model.n_columns > 2 and model.graph.n_nodes > _tuning.NODES_FOR_HALF
         may_be_coarse = model.dtype == np.float32 or is_large
         spread = 0.0, 0
@@ -378,7 +379,7 @@ class CutNetwork:
 
 
 def _find_largest_degree(graph):
-    # An upper bound for lattices that needs no list of their incidence.
+    # For lattices, this upper bound avoids a list of the neighbours of nodes.
     if graph.offsets is not None:
         return 2 * len(graph.offsets)
     return graph.largest_degree

@@ -67,7 +67,7 @@ def fuse_labelings(model: PairwiseModel | FactorGraph, labelings: list[np.ndarra
 
 
 def choose_fusion(model):
-    """Return a function that fuses labels with another labeling, and returns the labels if no fusion scores higher."""
+    """Return a function that fuses labels with another labeling, or returns the labels if no fusion scores higher."""
     if isinstance(model, FactorGraph):
         search = Descent(model)
         arrays, unary = search.arrays, search.unary

@@ -19,7 +19,7 @@ from sklearn_crf.models import PairwiseModel
 
 
 class CutState(NamedTuple):
-    """Numbers of edges and of nodes for which a minimum cut gave no decision."""
+    """Number of edges that are not submodular, and number of nodes that roof duality did not label."""
 
     n_nonsubmodular: int
     n_unlabelled: int
@@ -159,7 +159,7 @@ def solve_exact_cut(model: PairwiseModel, n_threads: int = 1) -> Labeling | None
 
 
 def count_not_submodular(model: PairwiseModel) -> int:
-    """Return the number of edges that a minimum cut cannot represent; 0 for models without exactly two states."""
+    """Return the number of edges that a minimum cut cannot represent, or 0 unless the model has two states."""
     return _find_not_submodular(model)[2] if isinstance(model, PairwiseModel) and model.n_columns == 2 else 0
 
 

@@ -71,7 +71,7 @@ class LatticeRows(NamedTuple):
         return self._undo_truncation(flow, rounding, labels, truncated, n_threads) if truncated else labels
 
     def _survey(self, start, stop):
-        """Return the largest capacity, the sum and the number of unary spreads, and the number of truncated edges."""
+        """Return the largest capacity, sum of unary spreads, number of spread nodes, and number of truncated edges."""
         checkpoint()
         model, of_rows = select_reached_rows(self.rows, start, stop), self.rows.nodes(0, stop - start)
         carried, endless = bound_capacities(model)
@@ -99,7 +99,7 @@ class LatticeRows(NamedTuple):
         return labels
 
     def _find_truncated(self, labels, start, stop):
-        """Return the ends of truncated edges with equal labels in some rows, and half of the violation of each edge."""
+        """Return, for some rows, the ends of truncated edges with equal labels, and half of each edge's violation."""
         checkpoint()
         model, nodes = select_reached_rows(self.rows, start, stop), self.rows.nodes(start, stop)
         lacking = (model.tables.astype(np.float64) * [[-1, 1], [1, -1]]).sum(axis=(2, 3))[model.edge_type]
@@ -155,7 +155,7 @@ class RowMoves:
         return gain
 
     def _survey(self, start, stop):
-        """Return the largest capacity, the sum of unary spreads, and the number of nodes with spread, in some rows."""
+        """Return, for some rows, the largest capacity, the sum of unary spreads, and the count of nodes with spread."""
         checkpoint()
         model = select_reached_rows(self.rows, start, stop)
         return bound_capacities(model)[0], *unary_spread(model.unary[self.rows.nodes(0, stop - start)])
@@ -186,7 +186,7 @@ def _apply_moves(labels, choice, taken):
 
 
 def _build_zeros_and_ones(nodes):
-    """Return arrays of the states 0 and 1 for every node of a slice."""
+    """Return an array of zeros and an array of ones, as states of the nodes of a slice."""
     n_nodes = nodes.stop - nodes.start
     return np.zeros(n_nodes, dtype=np.int32), np.ones(n_nodes, dtype=np.int32)
 

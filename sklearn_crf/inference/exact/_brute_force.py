@@ -126,7 +126,7 @@ def _enumerate(n_states: np.ndarray) -> np.ndarray:
 
 
 def n_labelings(n_nodes: int, n_states: int) -> float:
-    """Return the number of labelings of a graph, inf if it overflows."""
+    """Return the number of labelings of a graph, or inf if this number overflows."""
     try:
         return float(n_states) ** int(n_nodes)
     except OverflowError:

@@ -27,7 +27,7 @@ def _find_copy_tables(model):
 
 
 def _find_copy_types(edge_type, n_edges):
-    """Return the types of the edges of each copy, or no types if copies differ."""
+    """Return the types of the edges of each copy, or an empty array if copies differ."""
     kind = edge_type.reshape(-1, n_edges)
     return kind[0] if np.all(kind == kind[0]) else kind[0, :0]
 
@@ -98,7 +98,7 @@ def _as_marginals(model, unary, kind, pairs, terms):
 
 
 def is_enumerated(graph: Graph, n_states: int, n_cells_of: Callable[[Graph, int], float]) -> bool:
-    """Return whether the joint states of a graph are few, and summing over them is faster than elimination."""
+    """Return whether a graph has few joint states, and a sum over these is faster than elimination."""
     size = n_joint_states(np.full(graph.n_nodes, n_states))
     return size <= _tuning.MOST_ENUMERATED and size <= _tuning.PRODUCTS_OF_A_CELL * n_cells_of(graph, n_states)
 
@@ -172,7 +172,7 @@ def _sum_over_halves(unary, scores, of_first, of_second):
 
 
 def _sum_by_edge(graph, both, first, second):
-    """Return sums (E, K, K) over joint states, one for each pair of states of the ends of each edge."""
+    """Return sums over joint states, (E, K, K): for each edge, one sum for each pair of states of its ends."""
     across = first.T @ both @ second
     in_first = (first * both.sum(axis=1)[:, None]).T @ first
     in_second = (second * both.sum(axis=0)[:, None]).T @ second

@@ -124,7 +124,7 @@ class Limits(NamedTuple):
 
 
 def plan_order(problem, order, limits):
-    """Return the elimination order of the free nodes, (n_free,) int32, and their graph."""
+    """Return the elimination order of the free nodes, (n_free,) int32, and the graph of these nodes."""
     # order: elimination order of all nodes; None searches for a good order
     sizes = np.diff(problem.free_scopes[0])
     for f in np.flatnonzero(sizes > _tuning.HOPELESS_WIDTH).tolist():
@@ -146,7 +146,7 @@ def plan_order(problem, order, limits):
 
 
 def iterate_component_orders(structure, nodes, most_cells=None, most_steps=None):
-    """Yield, for each connected component, its nodes and its best order, or None for an order above the limits."""
+    """Yield, for each connected component, its nodes and its best order; the order is None if it exceeds the limits."""
     # nodes: the nodes to include, ascending
     # most_cells, most_steps: (N,), limits for the component of each node
     # Nodes are renumbered in each component, so that its order does not depend on other components.
@@ -289,7 +289,7 @@ class EliminationPlan:
         return np.concatenate((model.log_table, model.table_default)).astype(np.float64, copy=False)[self.cells]
 
     def stored(self, model, values):
-        """Sum numbers in the layout of :meth:`values` over all uses of each stored score and default score."""
+        """For each stored score and default score, sum given values (as in :meth:`values`) over its uses."""
         if self.cells is None:
             return values, np.zeros(model.n_tables)
         n_cells = model.log_table.size

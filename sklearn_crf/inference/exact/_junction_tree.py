@@ -122,7 +122,7 @@ class Buckets:
         return terms
 
     def marginals(self) -> tuple:
-        """Return marginals of nodes and of stored scores. Call :meth:`sum_out` before, whose tables this overwrites."""
+        """Return marginals of nodes and of stored scores. Call :meth:`sum_out` first; its tables are overwritten."""
         # returns: unary: (N, K) float64, log_table: (n_cells,) float64, table_default: (T,) float64
         plan, problem = self.plan, self.problem
         nodes = np.empty(plan.n_own)
@@ -145,7 +145,7 @@ class Buckets:
         return unary, *plan.stored(problem.model, values)
 
     def draw(self, n_samples, rng):
-        """Draw labelings from the distribution. Call :meth:`sum_out` before."""
+        """Draw labelings from the distribution. Call :meth:`sum_out` first."""
         # returns: (n_samples, N) int32
         plan = self.plan
         place = np.zeros((len(plan.n_states), n_samples), dtype=np.int64)

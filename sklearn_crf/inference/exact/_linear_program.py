@@ -118,7 +118,7 @@ class LinearProgram(Inference):
 
 
 def _count_variables(model):
-    """Return the number of allowed states and pairs of states of the nodes with several allowed states."""
+    """Return the number of allowed states, plus the number of pairs of states, of nodes with several allowed states."""
     allowed = ~np.isneginf(model.unary)
     n_states = allowed.sum(axis=1)
     total = int(n_states[n_states > 1].sum())

@@ -64,7 +64,7 @@ class CountPiece:
         return best
 
     def _maximise_over_counts(self, gains, n_counted):
-        """Return the best value over the number of further counted nodes, chosen by largest gain."""
+        """Return the best value over all numbers of further counted nodes; nodes with the largest gains count first."""
         gained = np.concatenate(([0.0], np.cumsum(np.sort(gains)[::-1])))
         best = -np.inf
         for first, last, score in self.runs:

@@ -151,7 +151,7 @@ def _collect(graph, field):
 
 
 def send_exact_messages(graph, field):
-    """Return the sum-product messages on a forest, to the roots and back."""
+    """Return the sum-product messages on a forest, which are sent to the roots and back."""
     messages = _collect(graph, field)
     _send(field, messages, graph.forest, 1)
     return messages

@@ -3,17 +3,17 @@
 ``benchmarks/quality/auto_limits.py`` shows which graphs are solved exactly, and how fast.
 """
 
-# Number of table cells below which a search for a better order takes too long; number of restarts of the search.
+# Number of table cells below which a search for a better order takes longer than it saves; number of restarts.
 FEW_CELLS, N_RESTARTS = 2.0**14, 8
 
-# Total number of nodes in all further orders that are tried, about 60 milliseconds, or longer for long eliminations.
-# Number of cells of an elimination that take as long as a node in a search for an order.
+# Number of nodes in all further orders that are tried, about 60 milliseconds; long eliminations permit more orders.
+# Number of cells of an elimination that permit one more node in these orders, because both take as long.
 NODES_OF_ORDERS, CELLS_OF_A_NODE = 20_000, 150
 
 # Lower bound on the width above which a graph is rejected without a search for an order, which would take long.
 HOPELESS_WIDTH = 200
 
-# Number of multiplications in products of tables that take as long as one cell, which is exponentiated.
+# Number of multiplications in products of tables that take as long as the exponentiation of one cell.
 PRODUCTS_OF_A_CELL = 20
 
 # Maximum number of cached plans for recent structures. For example, all sentences of one length share a structure.
@@ -28,7 +28,7 @@ COST_BITS = (40, 10)
 # Maximum number of random numbers drawn at once for samples (8 MB).
 UNIFORM_BUDGET = 2**20
 
-# Maximum number of joint states of a graph that is enumerated, and of states in memory for all copies together.
+# Maximum number of joint states of a graph that is enumerated; also of states in memory for all copies together.
 # More states take more memory; fewer states require more calls.
 MOST_ENUMERATED = 2**20
 

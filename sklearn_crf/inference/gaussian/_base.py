@@ -110,7 +110,7 @@ class GaussianInference(Inference):
         return Solution(x, *self._solve(model, several_b, several_x, n_threads))
 
     def _solve(self, model, b, x, n_threads):
-        """Replace x by the solutions; return the largest residual, most iterations, and whether all converged."""
+        """Replace x by the solutions; return the largest residual and iteration count, and whether all converged."""
         # b, x: (R, N, D)
         raise ValueError(
             f"{type(self).__name__} does not solve linear systems: use ConjugateGradient, GaussianDirect or GaussianBP."

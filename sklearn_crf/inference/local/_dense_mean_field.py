@@ -158,7 +158,10 @@ class DenseField:
         return np.ascontiguousarray(rows[..., : self.n_states])
 
     def updated(self, inference, init=None, *, keeps_all=False, n_threads=1):
-        """Return padded marginals (n, N, width) after one or all updates, their number, and the last change."""
+        """Return padded marginals, the number of updates, and the last change.
+
+        The marginals (n, N, width) are the last ones or, with ``keeps_all``, those at the start and after each update.
+        """
         # init: (N, K) or (N,) or None
         model, dtype = self._model, self.unary.dtype
         marginals = np.zeros((1 + keeps_all * inference.max_iter, *self.unary.shape), dtype)
@@ -205,7 +208,7 @@ def _blocks(n_nodes):
 
 
 def _bound_own_pairs(model, q):
-    """Return an upper bound on the excess of F due to pairs of a node with itself, treated as independent in F."""
+    """Bound from above how much F gains by treating a node paired with itself as two independent nodes."""
     excess = 0.0
     for smooth, table in zip(model.filters, model.tables, strict=True):
         if _compute_least_eigenvalue(table) >= 0:

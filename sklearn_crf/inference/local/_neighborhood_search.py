@@ -182,7 +182,7 @@ def _search(chains, n_threads, anneal_first):
 
 
 def _combine(chains):
-    """Improve the first chain's labels by parts of other chains' labels, then by single changes; return the labels."""
+    """Improve and return the first chain's labels: first by parts of other chains' labels, then by single changes."""
     first = chains[0]
     for other in chains[1:]:
         first.take_over(other.best)
@@ -335,7 +335,7 @@ class _Restart:
         )
         self.work += work
         self.n_moves += 1
-        # Tables are as large as possible if the budget must allow many moves.
+        # Tables grow while the budget allows enough moves of the current cost, and shrink otherwise.
         growth = 1 if work * _tuning.N_MOVES < task.work_of_chain else -1
         self.largest_table = max(min(self.largest_table + growth, task.region.largest_table), task.smallest_table)
         return gain

@@ -159,7 +159,7 @@ class _Ladders:
         return record
 
     def _build_ladder_chain(self, number, betas, labels):
-        """Return a sampler with one copy of the model per chain: warm chains for number 0, cold chains for 1."""
+        """Return a sampler with one copy of the model per chain; number 0 means warm chains, number 1 cold chains."""
         model, n_copies = self.model, len(betas)
         allowed = np.isfinite(model.unary)
         unary = np.where(allowed, betas[:, None, None] * np.where(allowed, model.unary, 0.0), -np.inf)

@@ -44,11 +44,12 @@ SUMMED_NODES = 4096
 # With fewer sweeps, results are worse than with belief propagation (benchmarks/quality/auto_limits.py).
 N_LADDERS, N_TEMPERATURES, N_ADAPTATIONS, FEWEST_TEMPERED_SWEEPS = 2, 24, 5, 300
 
-# Ratio of the estimated error to half the difference of two ladders. With 1, half of the estimates are too low.
+# Ratio of the estimated error to half the difference between the marginals of both ladders.
+# With 1, half of the estimates are too low.
 ERROR_FACTOR = 2.0
 
-# Difference of scores that stands for a forbidden pair in warm chains. With smaller values, labels of the model are
-# sometimes forbidden; larger values need more temperatures.
+# Score difference that replaces a forbidden pair in warm chains. With smaller values, labels of the model are sometimes
+# forbidden. Larger values need more temperatures.
 # If more than this number of forbidden pairs is expected in a labeling, the result is rejected.
 PENALTY, MOST_FORBIDDEN = 20.0, 1e-3
 

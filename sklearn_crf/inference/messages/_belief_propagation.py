@@ -141,7 +141,7 @@ class MessagePassing(EdgeMarginals, Inference):
             converged=converged,
             state=_state(field, messages),
         )
-        # Far from a fixed point, the value is meaningless.
+        # Far from a fixed point, the Bethe log-partition is meaningless.
         is_bounded = found.bound is not None or (converged and not bounded)
         return found if is_bounded else self._attach_bound(model, field, messages, found, run)
 
@@ -241,7 +241,10 @@ def build_sum_field(algorithm: MessagePassing, model: PairwiseModel) -> Field:
 
 
 def _decode(graph, field, messages):
-    """Label nodes along a spanning forest to break ties consistently; return labels, and a node without state or -1."""
+    """Label nodes along a spanning forest, so that ties are broken consistently.
+
+    Return labels, and a node without a possible state, or -1 if there is none.
+    """
     order = graph.forest.order
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=np.int32)

@@ -158,9 +158,9 @@ def split_counting_numbers(layered, node, factor):
 
 @keep_by_arguments
 def _solve_split(slot_node: np.ndarray, slot_factor: np.ndarray, node: np.ndarray, factor: np.ndarray) -> tuple:
-    """Solve the linear program of a split; return its status and message, the terms of slots, and the prices of nodes.
+    """Solve the linear program that splits counting numbers.
 
-    The fourth value of the solution is the smallest term of a factor.
+    Return its status, its message, the terms of slots, the smallest term of a factor, and the prices of nodes.
     """
     n_slots = len(slot_node)
     slots = np.arange(n_slots)

@@ -60,7 +60,7 @@ class FactorLayers(NamedTuple):
         return np.diff(self.slot_ptr)
 
     def scale_for_sums(self, scale):
-        """Return layers with scores multiplied by factors' scales, and exponentiated if a table has one scale."""
+        """Return layers with scores multiplied by factors' scales, and exponentiated for tables with a single scale."""
         least, most = np.full((2, len(self.kind)), [[np.inf], [-np.inf]])
         np.minimum.at(least, self.table, scale)
         np.maximum.at(most, self.table, scale)

@@ -15,7 +15,7 @@ from sklearn_crf.kernels.messages.factors import decode_factors, leaf_statistics
 
 
 class FactorMessages(NamedTuple):
-    """State of a result of message passing on factors, for a warm start."""
+    """Messages of a finished message-passing run on factors, stored for a warm start."""
 
     values: np.ndarray  # (n_ends, K), float64
     cross: np.ndarray
@@ -76,7 +76,7 @@ class Reader:
         read_factors(self.layers, self.numbers, messages, cross, beliefs, self.left, self.right, self.work)
 
     def labels(self, beliefs: np.ndarray) -> tuple:
-        """Label node by node; return labels, and the model's index of a node without a state (-1 if none)."""
+        """Label node by node; return labels, and the index (in the model) of a node without a possible state, or -1."""
         layered = self.layered
         labels = np.zeros(len(layered.order), dtype=np.int32)
         failed = decode_factors(self.layers, layered.node_scores, beliefs, self.left, self.right, labels, self.work)
@@ -217,7 +217,7 @@ def _split_bethe_entropy(layered: LayeredModel) -> Split:
 
 
 def _propagate(algorithm, layered, temperature, init):
-    """Send messages with Bethe counting numbers; return messages, number of iterations, and convergence."""
+    """Send messages with Bethe counting numbers; return them, the number of iterations, and whether they converged."""
     if layered.is_forest:
         return run_over_forest(layered, temperature, init), 2, True
     run = MessageRun(layered, _split_bethe_entropy(layered), temperature, init, algorithm.damping, algorithm.tol)

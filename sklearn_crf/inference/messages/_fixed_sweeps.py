@@ -129,7 +129,7 @@ class FixedSweeps(Inference):
         node_weight: np.ndarray | None,
         cost: np.ndarray | None = None,
     ) -> tuple[np.ndarray, FactorStatistics, np.ndarray]:
-        """Return the losses of nodes, their gradient by the scores of all tables, and the marginals of nodes."""
+        """Return the losses of nodes, the gradient with respect to scores of all tables, and the marginals of nodes."""
         # "clique" is the negative log-probability of the labels of each factor of two or more nodes, a sum over its
         # nodes.
         self._require("marginals", model)
@@ -236,14 +236,14 @@ def _sort_by_component(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def _costs_by_label(cost: np.ndarray | None, n_states: int) -> np.ndarray:
-    """Return the cost of each state by label, (label, state)."""
+    """Return the cost of each state for each label, with an axis of labels and an axis of states."""
     return 1.0 - np.eye(n_states) if cost is None else np.ascontiguousarray(cost.T, dtype=np.float64)
 
 
 def _compute_node_losses(
     loss: str, q: np.ndarray, log_q: np.ndarray, labels: np.ndarray, weight: np.ndarray, cost: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the losses of nodes, zero without a label, and their derivatives by the scores of the softmax q."""
+    """Return losses of nodes (zero without a label) and their derivatives for the scores of which q is the softmax."""
     # q, log_q: (N, K); labels, weight: (N,); returns: (N,) and (N, K)
     weight = weight * (labels >= 0)
     truth = np.arange(q.shape[1]) == labels[:, None]

@@ -178,7 +178,7 @@ def _limits(model, messages, beliefs, nu, maximum):
         numbers = np.arange(model.graph.n_edges)[edges]
         for side in (0, 1):
             slot = slot_of_half_edge[2 * numbers + side]
-            # From state a of the sender to state b of the receiver, in the order (n, b, a).
+            # Scores for state a of the sender and state b of the receiver, with axes in the order (n, b, a).
             scores = tables if side == 0 else tables.transpose(0, 2, 1)
             scores = scores.astype(np.float64) / nu[slot][:, None, None]
             back = messages[incidence.reverse[slot]] / nu[slot][:, None]

@@ -18,7 +18,7 @@ from sklearn_crf.kernels.messages.edges import range_of_tables
 from sklearn_crf.kernels.messages.sweeps import risk_of_graphs
 from sklearn_crf.models import EdgeLayout, are_potts
 
-# Columns of the addresses of kinds of edges, of given and found messages, and of marginals, in the kernel's rows.
+# Columns of the kernel's rows that hold addresses: of edge kinds, given messages, found messages, and marginals.
 _KINDS, _GIVEN, _FOUND, _MARGINALS = 13, 17, 18, 19
 
 
@@ -42,8 +42,8 @@ class ExcessOverLabels(NamedTuple):
     """Losses and derivatives that the kernel computed for some batches."""
 
     sums: np.ndarray  # (n_sums,), over the batches that did not fail
-    settled: list  # indices of these batches
-    messages: list  # messages of each of these batches, as stored for warm starts
+    settled: list  # indices of the batches that did not fail
+    messages: list  # messages of each batch that did not fail, as stored for warm starts
 
 
 class SweptGraphs:

@@ -19,7 +19,7 @@ from sklearn_crf.models import score
 
 
 class TRWSState(NamedTuple):
-    """State of a result of :class:`TRWS`, for a warm start."""
+    """Final messages and labels of :class:`TRWS`, stored for a warm start."""
 
     messages: Messages
     labels: np.ndarray  # (N,), int32

@@ -20,7 +20,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, score
 
 
 class AD3State(NamedTuple):
-    """State of a result of :class:`AD3`, for a warm start."""
+    """Final variables of :class:`AD3`, stored for a warm start."""
 
     multipliers: np.ndarray  # (n_slots, K), float64
     fractional: np.ndarray  # (n_nodes, K), float64

@@ -97,7 +97,7 @@ class _Costs:
         self.start, self.values = begin[joint], own
 
     def _add_to_equal_pairs(self, own, begin, ptr, scope, n_states):
-        """Add costs of factors on equal pairs of nodes to the first such factor; return a mask of the other factors."""
+        """Add costs of factors on the same pair of nodes to the first such factor; return a mask of added factors."""
         # Two edges between the same nodes would otherwise shift costs back and forth forever.
         pairs = np.flatnonzero(np.diff(ptr) == 2)
         ends = scope[ptr[pairs][:, None] + np.arange(2)]

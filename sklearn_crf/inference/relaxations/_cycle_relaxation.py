@@ -21,8 +21,8 @@ from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, score
 
-# Tolerance.
-# A path that is shorter than 1 by more than this violates an inequality; values this close to 0 or 1 are integers.
+# Tolerance: a path that is shorter than 1 by more than this violates an inequality.
+# Values that are this close to 0 or 1 count as integers.
 _TOLERANCE = 1e-7
 
 # The largest cost is scaled to this value, because the solver's tolerances are absolute.
@@ -167,7 +167,7 @@ def _count_variables(model: Any) -> int:
 
 
 def affords_cycles(model: PairwiseModel, most: float) -> bool:
-    """Return whether few and small linear programs suffice: two states, and for example many cycles of four edges."""
+    """Return whether a few small linear programs suffice, as for two states and many cycles of four edges."""
     # most: maximum number of nodes and edges together
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
     if (

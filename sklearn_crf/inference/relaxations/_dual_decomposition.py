@@ -22,7 +22,7 @@ _LONGEST = 2.0
 
 
 class DualDecompositionState(NamedTuple):
-    """State of a result of :class:`DualDecomposition`, for a warm start."""
+    """Final variables of :class:`DualDecomposition`, stored for a warm start."""
 
     trees: SpanningTrees
     scores: np.ndarray  # (n,), float64

@@ -22,7 +22,7 @@ from sklearn_crf.kernels.relaxations.relaxations import (
 
 
 class IncMPState(NamedTuple):
-    """State of a result of :class:`IncMP`, for a warm start."""
+    """Final variables of :class:`IncMP`, stored for a warm start."""
 
     moved: np.ndarray  # (2E, K), float64
     labels: np.ndarray  # (N,), int32
@@ -137,7 +137,7 @@ class IncMP(SubgradientMap):
 class _IncMPMessages(Run):
     """Unary scores divided among the edges, and the incremental subgradient steps that change them."""
 
-    # source: the model whose labels are sought; place: the node of ``model`` that stands for each of its nodes
+    # source: the model whose labels are sought; place: node of ``model`` that represents each node of ``source``
 
     def __init__(self, model, init, climb, rng, source, place):
         if init is not None:

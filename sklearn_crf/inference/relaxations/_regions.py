@@ -157,7 +157,10 @@ class Regions:
         return len(self.scopes) - n_before
 
     def _iterate_agreements(self) -> Iterator[tuple[tuple, tuple, float]]:
-        """Yield two pairs (node, state), and the gain of labelings with both or neither over labelings with one."""
+        """Yield two pairs (node, state), and the gain of agreement between them.
+
+        The gain compares labelings that contain both pairs or neither pair with labelings that contain one pair.
+        """
         inside = [s for scope in self.scopes if len(scope) > 1 for s in scope]
         degree = np.bincount(inside, minlength=len(self.n_states))
         splits = [self._choose_splits(node) for node in range(len(self.n_states))]

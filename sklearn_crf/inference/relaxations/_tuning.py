@@ -4,8 +4,8 @@
 they do so.
 """
 
-# Changes of the penalty: first interval; growth of intervals; factor of a change.
-# Ratio of residuals that causes a change.
+# Changes of the penalty: first interval between changes; factor by which intervals grow.
+# Factor by which a change multiplies or divides the penalty; ratio of residuals that causes a change.
 # Intervals grow because convergence requires that changes end.
 FIRST_REVIEW, LONGER, PENALTY_FACTOR, IMBALANCE = 5, 1.5, 2.0, 5.0
 
@@ -52,7 +52,7 @@ MOST_EDGES_OF_NODE, FEW_EDGES = 3.0, 400
 # Number of linear programs in automatic choices: for graphs with more than two edges per node, and for other graphs.
 MOST_ROUNDS = (6, 30)
 
-# Maximum number of nodes and edges. Larger linear programs take minutes each.
+# Maximum number of nodes and edges for the cycle relaxation. Each linear program of a larger model takes minutes.
 MOST_EDGES = 10**5
 
 # Maximum number of clusters added at once, relative to the number of regions.
