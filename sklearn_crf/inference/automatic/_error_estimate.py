@@ -27,8 +27,7 @@ def estimate_error(model: PairwiseModel | FactorGraph, found: Marginals, inferen
     nodes, and their beliefs are compared instead of the result.
 
     The estimate is the mean difference, plus a margin for the choice of nodes (a one-sided confidence interval), plus
-    a multiple of the mean change from sets of half the size, which stands for the cycles outside A. It is at least the
-    ``error`` of the result, the disagreement of several fixed points.
+    a multiple of the mean change from sets of half the size, which stands for the cycles outside A.
     """
     n_nodes = model.n_nodes
     probes = np.random.default_rng(0).permutation(n_nodes)[: _tuning.N_PROBED_NODES]
@@ -50,7 +49,7 @@ def estimate_error(model: PairwiseModel | FactorGraph, found: Marginals, inferen
         return 1.0
     spread = np.std(differences) * np.sqrt((n_nodes - len(probes)) / max(1, (n_nodes - 1) * (len(probes) - 1)))
     margin = _tuning.DEVIATIONS * spread + _tuning.CHANGES * np.mean(changes)
-    return min(1.0, max(float(np.mean(differences) + margin), found.error or 0.0))
+    return min(1.0, float(np.mean(differences) + margin))
 
 
 def _compare(first: np.ndarray, second: np.ndarray) -> float:
