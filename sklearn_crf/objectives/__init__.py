@@ -1,4 +1,4 @@
-"""Objectives: training losses of models against labels, with their derivatives."""
+"""Objectives: losses that training minimises, computed from a model and labels, with their derivatives."""
 
 from sklearn_crf.objectives._base import Loss, Objective
 from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue

@@ -1,4 +1,4 @@
-"""Base class of objectives, class of their results, and checks of user-defined objectives."""
+"""Base class of objectives, class ``Loss`` of their results, and checks of user-defined objectives."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -176,12 +176,12 @@ class Objective(ChecksOwnMethods, HoldsOptions):
 
     @property
     def gains_from_scaling(self) -> bool:
-        """Whether estimating the curvature at the start saves a solver more passes than the estimate costs."""
+        """Whether an estimate of the curvature at the start saves a solver more passes than the estimate costs."""
         return not self.is_settled
 
     @property
     def noise(self) -> float:
-        """Relative error of loss values caused by the tolerance of an inner problem."""
+        """Relative error of loss values, caused by the tolerance of an inner problem."""
         return 0.0
 
     def settle(self, gradient: float | None = None) -> bool:
@@ -219,7 +219,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         return clone(self).set_params(inference=inference.for_learning())
 
     def augmented(self, model: Any, labels: np.ndarray, node_weight: np.ndarray | None = None) -> Any:
-        """Return the model on which inference runs.
+        """Return the model on which the objective runs inference.
 
         Subclasses add costs of errors or divide scores by a temperature.
 
@@ -260,7 +260,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         raise NotImplementedError(type(self).__name__)
 
     def of_batch(self, i: int) -> "Objective":
-        """Return the objective of one batch of training examples: ``self``, unless each batch has its own.
+        """Return the objective of one batch of training examples: ``self``, unless each batch has its own objective.
 
         Parameters
         ----------

@@ -22,21 +22,21 @@ from sklearn_crf.potentials import SparsePotentials
 
 
 class RiskValue(NamedTuple):
-    """Weighted loss of one batch, or of all batches in one pass."""
+    """Weighted loss of one batch, or total weighted loss of all batches in a pass."""
 
     value: float | None  # None for objectives without a loss
-    # (n_coef,), derivative with respect to the weights, or the direction used in its place; None before the pullback.
-    # The caller may change the array.
+    # gradient: (n_coef,), derivative with respect to the weights, or the direction of a step; None before the pullback
+    # The caller may change the array ``gradient``.
     gradient: np.ndarray | None
     n_errors: float | None  # weighted number of wrong predictions; None if the objective runs no inference
     converged: bool  # whether all runs of inference converged
     n_nonsubmodular: int  # number of edges on which a binary MAP inference was not exact
     gap: float = 0.0  # upper bound on the error of ``value``: 0 if all maxima are proven, inf if the error is unknown
-    statistics: Statistics | None = None  # derivative with respect to the scores of a batch, before the pullback
+    statistics: Statistics | None = None  # before the pullback: derivative with respect to the scores of a batch
 
 
 def weighted_loss(batch, loss, by_weight=None):
-    """Return the RiskValue of a batch from its unweighted loss; the gradient is None until the pullback."""
+    """Return the RiskValue of a batch, given its unweighted loss; the gradient is None until the pullback."""
     # by_weight: result of ``group_tables_by_weight`` for the model of the batch
     wrong = None if loss.predicted is None else (loss.predicted != batch.labels) & (batch.labels >= 0)
     if batch.weight is None:
@@ -50,7 +50,7 @@ def weighted_loss(batch, loss, by_weight=None):
         statistics = by_weight.summed(loss.statistics, node_weight)
     n_errors = None if wrong is None else float(node_weight[wrong].sum())
     value = None if loss.terms is None else float(loss.terms @ node_weight)
-    # The gap times the largest weight is an upper bound, which is exact if all examples have the same weight.
+    # The gap times the largest weight is an upper bound on the weighted gap. It is exact if all weights are equal.
     gap = loss.gap and loss.gap * float(node_weight.max(initial=0.0))
     return RiskValue(value, None, n_errors, loss.converged, loss.n_nonsubmodular, gap, statistics)
 
@@ -160,17 +160,17 @@ class EmpiricalRisk:
         return float(counts.sum() - counts.max())
 
     def summed(self, function, *arguments, changes=False):
-        """Return a sum over examples, computed by a function of the risk."""
-        # function: callable(EmpiricalRisk, *arguments) -> float or ndarray; changes: whether it changes
-        #     ``objective.grown``
+        """Return the result of a function of the risk, which is a sum over examples."""
+        # function: callable(EmpiricalRisk, *arguments) -> float or ndarray
+        # changes: whether the function changes ``objective.grown``
         return function(self, *arguments)
 
     def derived(self, function):
-        """Return another risk that a function makes from this risk, such as the risk of the nodes without edges."""
+        """Return the risk that a function makes from this risk, for example a risk of the nodes without their edges."""
         return function(self)
 
     def having(self, *, objective=None, potentials=None, batches=None):
-        """Return a risk with another objective, other potentials or other batches, and without warm starts."""
+        """Return a copy of the risk with another objective, potentials or batches, and without warm starts."""
         objective = self.objective if objective is None else objective
         potentials = self.potentials if potentials is None else potentials
         batches = self.batches if batches is None else batches
@@ -197,14 +197,14 @@ class EmpiricalRisk:
         return part._replace(gradient=self.potentials.pullback(batch.example, part.statistics), statistics=None)
 
     def edges_of(self, i):
-        """Return the layout of edges that all models of batch i share, as made by ``prepare_edges``."""
+        """Return the layout of edges, made by ``prepare_edges``, that all models of batch i share."""
         if i not in self._edges:
             self._edges[i] = self.potentials.prepare_edges(self.batches[i].example)
         return self._edges[i]
 
     def build_model_by_weight(self, i, coef):
-        """Return the model of batch i, and the result of ``group_tables_by_weight``, None if weights are equal."""
-        # returns: model with separate tables for each weight; second result, which ``weighted_loss`` needs
+        """Return the model of batch i, and the result of ``group_tables_by_weight`` (None if all weights are equal)."""
+        # The model has separate tables for each weight. The function ``weighted_loss`` needs the second result.
         model = self.potentials.model(coef, self.batches[i].example, self.edges_of(i))
         if i not in self._by_weight:
             self._by_weight[i] = group_tables_by_weight(self.batches[i], model)
@@ -212,7 +212,8 @@ class EmpiricalRisk:
 
     def value_grad(self, coef, members=None):
         """Add the weighted losses of batches in their order, and return the sum with its gradient."""
-        # members: indices of batches, None for all batches; returns: RiskValue
+        # members: indices of the batches, or None for all batches
+        # returns RiskValue
         found = self._evaluate(coef, members)
         self.n_passes += 1
         return found
@@ -223,11 +224,11 @@ class EmpiricalRisk:
         return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
 
     def compute_labelled_share(self, members):
-        """Return the weight of the labelled nodes in the given batches, divided by the weight of all labelled nodes."""
+        """Return the weight of the labelled nodes in the given batches as a fraction of the weight in all batches."""
         return float(self._labelled[list(members)].sum() / self.n_labelled)
 
     def forget(self):
-        """Drop the warm starts of inference, so that the next pass has none."""
+        """Drop the warm starts of inference, so that the next pass starts cold."""
         self.carried = [None] * len(self.batches)
 
 
@@ -235,18 +236,18 @@ class EmpiricalRisk:
 
 
 def expand_weights_to_nodes(batch):
-    """Return for each node the weight of its example, an array (N,) of float64."""
+    """Return, for each node, the weight of its example, (N,) float64."""
     sizes = np.diff(batch.node_ptr)
     return np.repeat(np.ones(len(sizes)) if batch.weight is None else batch.weight, sizes)
 
 
 def expand_weights_to_edges(batch):
-    """Return for each edge the weight of its example, an array (E,) of float64."""
+    """Return, for each edge, the weight of its example, (E,) float64."""
     return expand_weights_to_nodes(batch)[batch.example.graph.edges[:, 0]]
 
 
 def group_tables_by_weight(batch, model):
-    """Return tables for each weight of examples in a batch, or None if all weights are equal."""
+    """Return separate tables for each distinct weight of a batch's examples, or None if all weights are equal."""
     if batch.weight is None or not np.ptp(batch.weight):
         return None
     if isinstance(model, FactorGraph):
@@ -257,7 +258,7 @@ def group_tables_by_weight(batch, model):
 
 
 def build_model_by_weight(potentials, coef, batch):
-    """Build the model of a batch, with separate tables for each weight if its examples differ in weight."""
+    """Build the model of a batch; if its examples differ in weight, the model has separate tables for each weight."""
     model = potentials.model(coef, batch.example)
     return by_weights(model, group_tables_by_weight(batch, model))
 
@@ -268,7 +269,7 @@ def by_weights(model, by_weight):
 
 
 class EdgesByWeight:
-    r"""Separate tables for each weight of examples in a batch.
+    r"""Separate tables for each distinct weight of the examples in a batch.
 
     .. math:: \sum_i \omega_i \frac{\partial \ell_i}{\partial \theta} =
         \sum_\omega \omega \frac{\partial \ell}{\partial \theta_\omega}, \qquad \theta_\omega = \theta
@@ -279,7 +280,7 @@ class EdgesByWeight:
 
     def __init__(self, batch, model):
         values, index = np.unique(expand_weights_to_edges(batch), return_inverse=True)
-        # The new edge types are all pairs of an edge type and a weight that occur in the batch.
+        # A new edge type is a pair of an edge type and an example weight that occur together in the batch.
         pairs, edge_type = np.unique(model.edge_type.astype(np.int64) * len(values) + index, return_inverse=True)
         self._type, self._shape = pairs // len(values), model.tables.shape
         self._sum = _build_sum_matrix(values[pairs % len(values)], self._type, self._shape[0])
@@ -311,7 +312,7 @@ class EdgesByWeight:
 
 
 class SegmentsByWeight:
-    """Separate tables and durations for each weight of examples in a batch, as in :class:`EdgesByWeight`."""
+    """Separate tables and durations for each distinct weight of examples in a batch, as in :class:`EdgesByWeight`."""
 
     def __init__(self, batch: Any, model: SegmentModel) -> None:
         self._edges = EdgesByWeight(batch, model.pairwise) if model.graph.n_edges else None
@@ -340,7 +341,7 @@ class SegmentsByWeight:
 
 
 class FactorsByWeight:
-    """Separate tables of a factor graph for each weight of examples in a batch, as in :class:`EdgesByWeight`."""
+    """Separate factor tables for each distinct weight of the examples in a batch, as in :class:`EdgesByWeight`."""
 
     def __init__(self, batch, model):
         # Factors without nodes are constants that belong to no example, so their weight does not matter.
@@ -370,11 +371,11 @@ class FactorsByWeight:
 
     def summed(self, statistics, node_weight):
         """Sum weighted statistics into one entry per original table."""
-        # The statistics of tables of costs may follow the statistics of the model's tables.
+        # The model's tables come first in the statistics. Tables of costs may follow.
         cells, defaults = statistics.log_table[: len(self._cell)], statistics.table_default[: len(self._table)]
         return FactorStatistics(self._sum_of_cells @ cells, self._sum @ defaults)
 
 
 def _build_sum_matrix(weight, row, n_rows):
-    """Return a sparse matrix that adds the weighted entries of each row."""
+    """Return a sparse matrix that maps an array v to the weighted sums of the entries v[j] with equal ``row[j]``."""
     return sp.csr_matrix((weight, (row, np.arange(len(row)))), shape=(n_rows, len(row)))

@@ -26,10 +26,10 @@ class ShardedRisk:
     passes and changes, so that results do not change.
     """
 
-    # make_risk: callable(Shard) -> EmpiricalRisk; called on the worker that holds the shard
-    # If the worker has dropped the risk, ``make_risk`` is called again.
+    # make_risk: callable(Shard) -> EmpiricalRisk, which is called on the worker that holds the shard
+    # If the worker has dropped the risk, the worker calls ``make_risk`` again.
     # objective: objective of the risks of all shards; if it holds data of examples, each shard makes its own objective
-    # seed: seed from which the seeds of the risks of shards are made
+    # seed: number from which the seed of each shard's risk is computed
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ShardedRisk:
 
     @property
     def batches(self):
-        """Batches in memory; access raises ValueError, because a sharded risk has no batches in memory."""
+        """Raise ValueError, because a sharded risk has no batches in memory."""
         raise ValueError(
             "Examples in Shards are on disk or on workers, but this way of training needs single examples in "
             "memory: use a solver that only needs sums over all examples, such as 'lbfgs'."
@@ -92,9 +92,9 @@ class ShardedRisk:
         return value
 
     def _get_changed_objective(self):
-        """Return the objective if it has changed since the previous pass, else None.
+        """Return the objective if it has changed since the previous pass, otherwise None.
 
-        If shards have their own objectives, None is returned, too.
+        The result is also None if shards have their own objectives.
         """
         if self.objective.of_examples:
             return None
@@ -108,7 +108,7 @@ class ShardedRisk:
         return self._sent_objective
 
     def summed(self, function: Callable, *arguments: Any, changes: bool = False) -> Any:
-        """Apply a function to the risk of each shard after the last pass, and return the sum of the results."""
+        """Apply a function to the risk of each shard, as it is after the last pass, and return the summed results."""
         # function: callable(EmpiricalRisk, *arguments), of a module that workers can import
         # changes: whether the function changes ``grown`` of the objectives
         # A worker that takes over a shard calls the function again.
@@ -134,7 +134,7 @@ def _derive_risk(make_risk, function, shard):
 
 
 class _RiskOfShard:
-    """Risk of the examples of a shard, with the state that is passed from step to step."""
+    """Risk of the examples of a shard, together with the state that one step passes to the next."""
 
     def __init__(self, make_risk, shard):
         self.risk = make_risk(shard)
@@ -149,9 +149,9 @@ class _RiskOfShard:
         return found | {"objective": None if self.risk.objective.of_examples else self.risk.objective}
 
     def evaluate(self, number, coef, starts_cold, objective):
-        """Return the RiskValue at the given weights, and 1 if inference stores warm starts, else 0."""
+        """Return the RiskValue at the given weights, and the number 1 if inference stores warm starts, otherwise 0."""
         # objective: new objective, for example with another tolerance
-        # It is None if the objective is unchanged, or if shards have their own objectives.
+        # ``objective`` is None if the objective is unchanged, or if shards have their own objectives.
         if starts_cold:
             self.risk.forget()
         if objective is not None:
@@ -160,7 +160,7 @@ class _RiskOfShard:
         return self.risk.value_grad(coef), int(self._states is not None)
 
     def change(self, function, *arguments):
-        """Call a function that may change ``objective.grown`` with the risk and arguments; return its result."""
+        """Call a function of the risk and arguments that may change ``objective.grown``, and return its result."""
         found = self.ask(function, *arguments)
         self._grown = self.risk.objective.grown
         return found
@@ -171,7 +171,7 @@ class _RiskOfShard:
 
     @property
     def _states(self):
-        """Warm starts of inference, or None without warm starts."""
+        """Warm starts of inference, or None if inference stores no warm starts."""
         return self.risk.carried if any(state is not None for state in self.risk.carried) else None
 
     @property

@@ -1,4 +1,4 @@
-"""Fast paths: implementations for one kind of data that compute the risk faster than batch by batch.
+"""Fast paths: implementations for one kind of data, which compute the risk faster than one batch at a time.
 
 ``FAST_PATHS`` lists the fast paths. A fast path is a class with
 
@@ -47,7 +47,7 @@ from sklearn_crf.objectives.margin._forest_planes import ForestPlanes, SparseFor
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
 from sklearn_crf.objectives.margin._planes import PlaneOracle, PlanesOfCuts, split_risk_into_blocks
 
-# Number of batches whose statistics are stored until the pullback
+# Number of batches whose statistics are stored and then pulled back together.
 _N_TOGETHER = 8
 
 
@@ -85,7 +85,7 @@ class PooledPullback:
 
 
 class PassOfSets:
-    r"""Sum of a pseudolikelihood, computed for all batches in one pass, and of a risk over contrastive sets.
+    r"""Risk of pseudolikelihood plus contrastive sets; one pass computes the pseudolikelihood of all batches.
 
     .. math:: \mathrm{score}(y) - \mathrm{score}(y^*) = w^\top (\phi(y) - \phi(y^*))
 
@@ -99,17 +99,17 @@ class PassOfSets:
     def __init__(self, risk):
         # The sets of the objective may grow between evaluations.
         self._potentials, self._batches, self._objective = risk.potentials, risk.batches, risk.objective
-        # For each batch: its sets, and the differences of feature vectors, of shape (n_assignments, n_coef)
+        # For each batch: its sets; differences of feature vectors, (n_assignments, n_coef)
         self._differences: list[tuple[Any, Any]] = [(None, None)] * len(risk.batches)
         zeros = np.zeros(risk.potentials.n_coef)
         self._by_weight = [group_tables_by_weight(b, risk.potentials.model(zeros, b.example)) for b in risk.batches]
-        # Weights of nodes only multiply the costs in generators, and do not enter losses.
+        # Weights of nodes only multiply the costs in generators. The losses do not depend on them.
         unweighted = [replace(batch, node_weight=None) for batch in risk.batches]
         self._nodes = NodePass(risk.potentials, unweighted, risk.n_jobs, sees_neighbours=True)
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether the objective is a pseudolikelihood with sets, and nodes have dense features."""
+        """Return whether the objective is pseudolikelihood plus contrastive sets, and nodes have dense features."""
         if not isinstance(objective, SetsOfBatches):
             return False
         has_both = all(list(map(type, each.others)) == [Pseudolikelihood] for each in objective.objectives)
@@ -136,7 +136,7 @@ class PassOfSets:
         return n_assignments <= _FEW_ASSIGNMENTS and n_numbers <= self._batches[i].example.n_nodes
 
     def _evaluate_sets(self, i, coef, n_threads):
-        """Return the loss, an error count of zero, and the gradient of the sets of a batch."""
+        """Compute the loss and gradient of the sets of a batch; also return an error count of zero."""
         batch = self._batches[i]
         # Sets need no edges. The pass over nodes has already checked that scores are finite.
         unary, tables = self._potentials.compute_scores_and_tables(coef, batch.example)
@@ -148,7 +148,7 @@ class PassOfSets:
         return part.value, 0.0, self._potentials.pullback(batch.example, part.statistics)
 
     def _evaluate_differences(self, members, coef, n_threads):
-        """Compute the loss, error count and gradient of several batches from differences of feature vectors."""
+        """Compute the loss and gradient of the sets of several batches, from differences of feature vectors."""
         value, gradient = 0.0, np.zeros(len(coef))
         for i in members:
             sets, weight = self._get_sets(i), self._batches[i].weight
@@ -164,7 +164,7 @@ class PassOfSets:
         return value, 0.0, gradient
 
     def _rows(self, i):
-        """Return the differences of feature vectors of a batch, including rows for new assignments."""
+        """Return the differences of feature vectors of a batch, after adding rows for new assignments."""
         known, rows = self._differences[i]
         sets, example, potentials = self._get_sets(i), self._batches[i].example, self._potentials
         by_weight = self._by_weight[i]
@@ -182,12 +182,12 @@ class PassOfSets:
         return rows
 
 
-# Largest number of assignments of a batch whose differences of feature vectors are stored
+# A batch with more assignments than this does not store differences of feature vectors.
 _FEW_ASSIGNMENTS = 64
 
 
 class _Scores(NamedTuple):
-    """Unary scores and tables of a model, without its graph, which contrastive sets do not need."""
+    """Unary scores and tables of a model, for contrastive sets, which do not need the graph of the model."""
 
     unary: np.ndarray
     tables: np.ndarray
@@ -215,7 +215,7 @@ _ALL_ARE_OFF: ContextVar[bool] = ContextVar("general_path_only", default=False)
 
 @contextmanager
 def general_path_only() -> Iterator[None]:
-    """Switch off all fast paths for risks and predictions that this thread computes inside the context."""
+    """Context in which this thread computes risks and predictions without fast paths."""
     token = _ALL_ARE_OFF.set(True)
     try:
         yield
@@ -266,7 +266,7 @@ def plane_oracle(risk, C, scale, n_threads=1, *, by_blocks=True, by_dual=False):
         return kind(risk, C, scale, n_threads)
     risk, blocks = split_risk_into_blocks(risk)
     if not by_blocks:
-        # Weights do not change between blocks, so all examples form one block, which threads share.
+        # The solver keeps the weights between blocks, so all examples form one block, which the threads share.
         blocks = [[i for block in blocks for i in block]]
     kind = next(iter(applying(PLANES, risk.objective, risk.potentials, risk.batches)), PlaneOracle)
     return kind(risk, C, scale, blocks, n_threads)

@@ -39,20 +39,20 @@ class Changes(NamedTuple):
 
     def chosen(self, rows):
         """Return the changes of the chosen assignments, which are renumbered from 0."""
-        # rows: (n_rows,) bool, mask of the chosen assignments
+        # rows: (n_rows,) bool, mask of the assignments to keep
         kept = rows[self.row]
         number = np.cumsum(rows) - 1
         return Changes(number[self.row[kept]], self.node[kept], self.state[kept])
 
 
 def compute_pair_changes(model, truth, changes):
-    """Compute how the assignments change the statistics of tables, from the edges of changed nodes only."""
+    """Compute how assignments change the statistics of tables; only edges of changed nodes are visited."""
     # model: model whose graph, edge types and edge weights are read; scores are not read
     # truth: (N,) int32, the true labeling
     # returns three arrays with an element for each change: row, cell and difference
     # row: index of the assignment, ascending
     # cell: index in the flat tables, ``((type * R + feature) * K + tail state) * K + head state``
-    # difference: change of the number of uses of the table entry, weighted by edge weights
+    # difference: by how much the assignment increases the number of uses of the table entry, weighted by edge weights
     n_types, n_features, n_columns = model.tables.shape[:3]
     n_cells, n_edges = n_types * n_features * n_columns**2, model.graph.n_edges
     node_ptr, neighbor, half_edge, _ = model.graph.incidence
@@ -67,7 +67,7 @@ def compute_pair_changes(model, truth, changes):
 
 
 def _compute_cell_changes(model, truth, changes):
-    """Compute how assignments change the numbers of uses of the scores of a factor graph: cells, and then defaults."""
+    """Compute how assignments change the use of each score of a factor graph: first of cells, then of defaults."""
     # returns as compute_pair_changes
     labels = np.repeat(truth[np.newaxis], changes.n_rows, axis=0)
     labels[changes.row, changes.node] = changes.state
@@ -92,7 +92,7 @@ class _Rows:
         self._ptr_pieces = [np.zeros(1, dtype=np.int64)]
 
     def append(self, row, n_rows, *columns):
-        """Append the entries of more rows, whose indices in ``row`` ascend from 0."""
+        """Append the entries of ``n_rows`` new rows; ``row`` is the ascending index of each entry's row, from 0."""
         for pieces, column in zip(self._pieces, columns, strict=True):
             pieces.append(column.astype(pieces[0].dtype, copy=False))
         self._ptr_pieces.append(self._ptr_pieces[-1][-1] + np.cumsum(np.bincount(row, minlength=n_rows)))
@@ -175,10 +175,10 @@ class AssignmentSets:
         self._own_set = np.full(len(self._node_ptr) - 1, -1, dtype=np.int32)
         self._own_weight = _check_weights(generated_weight, len(self._own_set))
         # _states has the codes ``node * n_columns + state`` of changed states.
-        # _pairs has the codes of table entries, and the changes of the number of uses of these entries.
+        # _pairs has the codes of table entries, and by how much the number of uses of each entry changes.
         self._states = _Rows(_choose_code_type(n_nodes * self._n_columns))
         self._set_of = _Rows(np.int32, np.uint64)
-        # Number added to the score difference of each assignment; None unless some set has proposals
+        # Number that is added to the score difference of each assignment; None if no set has a proposal
         self._tilt: np.ndarray | None = None
         if isinstance(model, FactorGraph):
             n_codes, counted = model.log_table.size + model.n_tables, model.n_factors <= np.iinfo(np.int16).max
@@ -195,7 +195,7 @@ class AssignmentSets:
 
     @property
     def set_of(self) -> np.ndarray:
-        """Index of the set of each assignment, not counting the true labelings."""
+        """For each assignment that is not a true labeling, the index of its set."""
         return self._set_of.columns[0]
 
     @property
@@ -306,12 +306,12 @@ class AssignmentSets:
         n_new = self._append_new(model, changes, self._own_set[members])
         if n_new and are_drawn:
             gains = self.gains(model)[-n_new:]
-            # Forbidden assignments get no tilt, because the model cannot have drawn them.
+            # Forbidden assignments get a tilt of zero, because the model cannot have drawn them.
             self._tilt_last(np.where(np.isfinite(gains), -gains, 0.0))
         return n_new
 
     def _compute_tilts(self):
-        """Return log q of the true labeling minus log q of each assignment, or 0 for sets without a proposal q."""
+        """Return, for each assignment, log q of the truth minus log q of the assignment, or 0 without a proposal q."""
         known = np.zeros(0) if self._tilt is None else self._tilt
         return np.concatenate((known, np.zeros(self.n_assignments - len(known))))
 
@@ -386,7 +386,7 @@ class AssignmentSets:
         raise ValueError("the labels are forbidden by the scores of their states or of a pair of states.")
 
     def terms_and_statistics(self, model: PairwiseModel | FactorGraph) -> tuple[np.ndarray, Any]:
-        r"""Compute the loss of all sets and its derivative; each loss is a term of the first node of its example.
+        r"""Compute the losses of all sets and their derivative; each loss counts for the first node of its example.
 
         .. math::
             \ell = \sum_j w_j \log \sum_{y \in S_j} \frac{q_j(y^*)}{q_j(y)}
@@ -414,7 +414,7 @@ class AssignmentSets:
         return terms, statistics
 
     def _sum_statistics(self, share, shape_of_tables, dtype):
-        """Sum the differences of assignments' statistics from the truth's statistics, each multiplied by its share."""
+        """Sum ``share`` times the statistics relative to the truth over all assignments."""
         unary, tables = np.zeros((len(self.labels), self._n_columns)), np.zeros(shape_of_tables)
         add_node_changes(*self._states.columns, self._states.ptr, share, unary.reshape(-1))
         # A matrix product is faster than NumPy's sum over a short axis.
@@ -458,7 +458,7 @@ class AssignmentSets:
 
 
 def _choose_code_type(n_codes):
-    """Return the smallest integer type of the kernels that holds ``n_codes`` codes."""
+    """Return the smallest integer type that kernels support and that can represent ``n_codes`` codes."""
     if n_codes > 2**32:
         raise ValueError(f"assignments need at most 2**32 states of nodes or entries of tables, got {n_codes}.")
     return np.uint16 if n_codes <= 2**16 else np.uint32
@@ -494,7 +494,7 @@ def _check_proposal(log_proposal, n_labelings):
 
 
 def _weigh_draws(labelings, log_proposal):
-    """Return the distinct labelings, and the logarithm of the sum of 1 / q over the draws of each labeling."""
+    """Return the distinct labelings and, for each of them, the logarithm of the sum of 1 / q over its draws."""
     different, draw = np.unique(labelings, axis=0, return_inverse=True)
     log_weight = np.full(len(different), -np.inf)
     np.logaddexp.at(log_weight, draw.reshape(-1), -log_proposal)
@@ -510,9 +510,9 @@ def _hash_numbers(numbers):
 
 
 def _hash_assignments(codes, row, set_of):
-    """Return a 64-bit hash of each assignment and its set: the sum of the hashes of the changes and of the set index.
+    """Return, for each assignment, a 64-bit hash: the sum of the hashes of its changes and of its set's index.
 
-    Among a million assignments, two have the same hash with probability 3e-8. One of them is then left out.
+    The probability that any two of a million assignments have the same hash is 3e-8. One of the two is then left out.
     """
     start = np.flatnonzero(np.diff(row, prepend=-1))
     # Indices of sets are inverted bitwise, so that no index equals a code.

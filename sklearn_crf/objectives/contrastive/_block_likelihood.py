@@ -1,4 +1,4 @@
-"""Generalised pseudolikelihood, with blocks of nodes given the true labels of all other nodes."""
+"""Generalised pseudolikelihood: the probability of the labels of blocks of nodes, given all other labels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from sklearn_crf.models import (
 )
 from sklearn_crf.objectives._base import Loss, Objective
 
-# Largest number of joint states of a block for which enumeration is fastest; number of table entries of one step
+# Maximum number of joint states for which a block is enumerated, and number of joint states enumerated in one step.
 _MOST_STATES = 2**12
 _STEP = 2**20
 
@@ -34,7 +34,7 @@ def takes_enumeration(size, n_columns):
 
 
 def enumerate_marginals(model, start, size):
-    """Return the statistics and log-partitions of unconnected blocks of nodes, computed by enumeration."""
+    """Compute the statistics and log-partitions of separate blocks of nodes by enumeration."""
     # start: (n_blocks,), first node of each block
     # size: (n_blocks,), number of nodes of each block, which are consecutive
     unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
@@ -50,7 +50,7 @@ def enumerate_marginals(model, start, size):
 
 
 def _group_equal_blocks(graph, start, size):
-    """Yield, for each group of blocks with equal graphs, their size, first nodes, and ends and indices of edges."""
+    """Yield, for each group of blocks with equal graphs, the block size, the first nodes, and the edges."""
     owner = np.searchsorted(start, graph.edges[:, 0], side="right") - 1
     order = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(len(start) + 1))
@@ -86,7 +86,7 @@ def _add_marginals(model, n_nodes, first, edges, unary, tables, terms):
 
 
 def _spread(values, positions, n_nodes):
-    """Reshape values that belong to some nodes of each block, for broadcasting over the joint states of the block."""
+    """Reshape values of one or two nodes of each block, so that they broadcast over the joint states of the block."""
     shape = [1] * n_nodes
     for position in positions:
         shape[position] = values.shape[1]
@@ -167,10 +167,10 @@ class BlockLikelihood(Objective):
         )
 
     def _compute_factor_loss(self, model, labels):
-        """Return the loss of a factor graph, by exact inference on each block given all other nodes."""
+        """Compute the loss of a factor graph by exact inference on each block, given the labels of all other nodes."""
         layout = self._factor_layout
         if layout is None or not layout.fits(model):
-            # Kept, because training evaluates models of one structure hundreds of times.
+            # The layout is stored, because training evaluates hundreds of models of the same structure.
             layout = self._factor_layout = _FactorLayout(model, self._blocks)
         blocks, node = layout.model(model), layout.node
         # Unlabelled nodes share no factor with a block.
@@ -204,7 +204,7 @@ def check_block(block, n_nodes, name):
 
 
 class _FactorLayout:
-    """Factor graph with separate copies of the factors of each block, and of the nodes of these factors."""
+    """Factor graph in which each block has its own copies of its factors and of their nodes."""
 
     def __init__(self, model: FactorGraph, blocks: Sequence) -> None:
         size, owner = model.n_nodes, np.repeat(np.arange(model.n_factors), model.arity)
@@ -229,7 +229,7 @@ class _FactorLayout:
         return all(map(np.array_equal, self._of, (model.scope, model.table_id)))
 
     def model(self, model: FactorGraph) -> FactorGraph:
-        """Return the factor graph of the copies, which shares the tables of the model."""
+        """Return the factor graph made of the copies, with the tables of the model."""
         return build_trusted_factor_graph(
             n_states=model.n_states[self.node],
             scope=self._scope,
@@ -245,7 +245,7 @@ class _FactorLayout:
 
 
 class _Layout:
-    """Graph of separate blocks, which has a copy of each node for every block that contains the node.
+    """Graph of separate blocks, with one copy of a node for each block that contains the node.
 
     Edges inside a block are kept. An edge that leaves a block is replaced by unary scores of its end in the block,
     given the true label of the other end.
@@ -291,7 +291,7 @@ class _Layout:
         )
 
     def pullback(self, model, labels, statistics):
-        """Return the statistics of the whole model from the statistics of the blocks."""
+        """Convert the statistics of the blocks to statistics of the whole model."""
         unary = np.zeros(model.unary.shape)
         np.add.at(unary, self.node, statistics.unary)
         tables = statistics.tables.copy()
@@ -301,7 +301,7 @@ class _Layout:
         return Statistics(unary.astype(model.dtype, copy=False), tables)
 
     def _iterate_crossings(self, model, labels):
-        """Yield edges that leave a block at their first node, then edges that leave at their second node.
+        """Yield the edges whose first node only is in a block, then the edges whose second node only is in a block.
 
         Each item consists of the indices of crossings and the index of the table entries of their edges.
         """

@@ -1,4 +1,4 @@
-"""Generators of assignments that are contrasted with the true labeling, given the current weights."""
+"""Generators, which find assignments under the current weights, to be contrasted with the true labeling."""
 
 from typing import Any, ClassVar
 
@@ -58,7 +58,7 @@ class Generator(ChecksOwnMethods, HoldsOptions):
 
 @options(kw_only=False)
 class MapGenerator(Generator):
-    """Generator of local optima of the score, by MAP inference from a random start.
+    """Generator of local maxima of the score, by MAP inference from a random start.
 
     Iterated conditional modes start from random labels, and message passing on pairwise models from random messages, so
     different calls can find different optima. Other algorithms have no start and always find the same labeling.
@@ -89,7 +89,7 @@ class MapGenerator(Generator):
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
         inference = self.inference
         if isinstance(model, FactorGraph) and isinstance(inference, MessagePassing):
-            # In factor graphs, messages have only one order.
+            # In factor graphs, messages support only one order of updates.
             inference = clone(inference).set_params(schedule="auto")
         return inference.map(model, init=self._start(model, rng), n_threads=n_threads).labels
 
@@ -105,7 +105,7 @@ class MapGenerator(Generator):
 
 @options(kw_only=False)
 class GibbsGenerator(Generator):
-    """Generator of assignments by a few Gibbs sweeps from the true labeling, or from the previous assignment.
+    """Generator that makes a few Gibbs sweeps from the true labeling, or from the previous assignment.
 
     Sweeps from the true labeling are used as in contrastive divergence. Persistent chains move away from the true
     labeling, and their labelings become samples of the model. A few sweeps from the true labeling give no such samples.

@@ -1,1 +1,1 @@
-"""Likelihoods (exact, relaxed, piecewise), pseudolikelihood, and the rules of Kumar et al. (2005)."""
+"""Likelihoods (exact, relaxed, piecewise), pseudolikelihood, and the learning rules of Kumar et al. (2005)."""

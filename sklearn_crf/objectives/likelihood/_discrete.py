@@ -1,4 +1,4 @@
-"""Learning rules that replace expectations by one labeling: saddle point, maximum marginal, contrastive divergence."""
+"""Learning rules with one labeling in place of expectations: saddle point, maximum marginal, contrastive divergence."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ class SaddlePoint(Objective):
             predicted=best.labels,
             state=(best.state, fixed) if self.warm_start else None,
             converged=best.converged,
-            # The state of minimum cuts contains the number of edges that are not submodular.
+            # If inference is by minimum cuts, its state contains the number of edges that are not submodular.
             n_nonsubmodular=int(getattr(best.state, "n_nonsubmodular", 0)),
             gap=best.gap,
         )
@@ -80,7 +80,7 @@ class SaddlePoint(Objective):
 
 @options(kw_only=False)
 class MaximumMarginal(Objective):
-    r"""Maximum marginal approximation (MMA), which gives each node's most probable label the probability one.
+    r"""Maximum marginal approximation (MMA), which gives the most probable label of each node the probability one.
 
     .. math:: J(\theta) = \phi(y^*) - \phi(\tilde y), \qquad \tilde y_s = \arg\max_k \mu_s(k)
 

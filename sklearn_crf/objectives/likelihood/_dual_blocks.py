@@ -16,11 +16,11 @@ from sklearn_crf.models import (
 )
 from sklearn_crf.objectives._base import clamp_known_labels
 
-# Initial score of the label of each node; all other states of the node have score 0
+# Initial score of the true label of each node. All other states of the node start with score 0.
 _FIRST_SCORE = 10.0
 
-# Lowest parameter relative to the largest parameter of the same factor.
-# The probability of a state with the lowest parameter is far below rounding errors, but above zero.
+# Minimum difference between a parameter and the largest parameter of the same factor.
+# At this difference, the probability of a state is far below rounding errors, but above zero.
 _LOWEST_SCORE = -300.0
 
 
@@ -38,8 +38,8 @@ class DualBlock:
 
     # risk: risk of a RelaxedLikelihood, which may be wrapped in a SoftmaxMargin; i: index of the batch
     # weight: C times the weight of the batch
-    # start: (n_coef,), point x whose marginals are the start of the first step
-    # At unlabelled nodes, labels are replaced by marginals given the labelled nodes, computed at this point.
+    # start: (n_coef,), point x, at which the marginals of the first step are computed
+    # Unlabelled nodes get marginals given the labelled nodes in place of labels, computed at the point ``start``.
     # scale: (n_coef,) or float; the penalty is on x, with weights w = scale * x
 
     def __init__(self, risk, i, weight, start, scale=1.0):
@@ -52,7 +52,7 @@ class DualBlock:
         self.touched = self._potentials.find_touched_weights(batch.example)
         self._scale = np.broadcast_to(scale, self.n)
         self._batch, self._objective = batch, objective
-        # With zero weights, the only scores are costs, scores of fixed factors, and -inf for forbidden states.
+        # At zero weights, the model contains only costs, scores of fixed factors, and -inf for forbidden states.
         self._model = self._build_augmented_model(np.zeros(self.n))
         self._allowed = np.isfinite(_flatten_parameters(self._model))
         self.truth = _flatten_parameters(self._compute_true_statistics(batch))[: len(self._allowed)]
@@ -61,7 +61,7 @@ class DualBlock:
 
     @classmethod
     def of_risk(cls, risk, C, start, scale):
-        """Return the blocks of all batches with positive weight, each of which holds one example."""
+        """Return one block for each batch with positive weight; each batch holds one example."""
         weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
         return [cls(risk, i, C * weight, start, scale) for i, weight in enumerate(weights) if weight > 0]
 
@@ -71,7 +71,7 @@ class DualBlock:
         return self._objective.augmented(model, self._batch.labels, self._batch.node_weight)
 
     def _compute_true_statistics(self, batch: Any) -> Statistics | FactorStatistics:
-        """Return the statistics of the labels; missing labels are replaced by marginals at the first weights."""
+        """Return the statistics of the labels; unlabelled nodes have marginals at the initial weights instead."""
         observed = clamp_known_labels(self._build_augmented_model(self._first), batch.labels)
         if observed is None:
             return compute_labeling_statistics(self._model, batch.labels)
@@ -83,11 +83,11 @@ class DualBlock:
         if self._first.any():
             return self.scores(self._first) / self._temperature
         # Parameters computed from the labels correspond to weights near zero.
-        # Uniform marginals may correspond to weights that are far larger than the best weights.
+        # Uniform marginals are no alternative, as they may correspond to weights far larger than the best weights.
         return np.where(self._belongs_to_nodes(), _FIRST_SCORE * self.truth, 0.0)
 
     def _belongs_to_nodes(self):
-        """Return a mask of the parameters of single nodes."""
+        """Return a mask of the parameters that belong to single nodes."""
         model = self._model
         if isinstance(model, FactorGraph):
             is_single = np.zeros(model.n_tables, dtype=bool)
@@ -96,7 +96,7 @@ class DualBlock:
         return np.arange(len(self.truth)) < model.unary.size
 
     def scores(self, x):
-        """Return the vector of scores at a point x plus the costs of wrong states, with 0 for forbidden states."""
+        """Return the scores plus costs of wrong states at a point x, as a vector with 0 for forbidden states."""
         scores = _flatten_parameters(self._build_augmented_model(x))
         return np.where(self._allowed, self._temperature * scores, 0.0)
 
@@ -128,7 +128,7 @@ class DualBlock:
         nodes /= nodes.sum(axis=1, keepdims=True)
         pairs = fit_pairs(found.tables[:, 0], *(nodes[ends] for ends in model.graph.edges.T))
         if pairs[np.isneginf(untied.tables[:, 0])].any():
-            # If the missing mass would only fit forbidden pairs, use the labels, which are always feasible.
+            # If probability would have to be given to forbidden pairs, return the labels, which are always feasible.
             return self.truth
         sums = np.zeros(model.tables.shape)
         np.add.at(sums, model.edge_type, weight[:, :, None, None] * pairs[:, None])
@@ -136,7 +136,7 @@ class DualBlock:
 
     @staticmethod
     def compute_feasible_dual(blocks, parameters):
-        """Return the dual value at temperature zero for feasible marginals near the marginals of parameters.
+        """Return the dual value at temperature zero, at feasible marginals near the marginals of the given parameters.
 
         The dual value at inconsistent marginals may exceed the maximum.
         """
@@ -157,7 +157,7 @@ class DualBlock:
         return np.where(self._allowed, np.maximum(parameters - np.nan_to_num(highest), _LOWEST_SCORE), 0.0)
 
     def _find_highest(self, first, second):
-        """Return for each parameter the largest parameter of its node or table."""
+        """Return, for each parameter, the largest parameter of the same node or table."""
         model = self._model
         if isinstance(model, FactorGraph):
             table = np.repeat(np.arange(model.n_tables), np.diff(model.table_ptr))
@@ -172,7 +172,7 @@ class DualBlock:
         )
 
     def pullback(self, marginals):
-        """Return the scaled derivative with respect to the weights on which the batch depends, given marginals."""
+        """Return the derivative with respect to the scaled weights that the batch depends on, given the marginals."""
         kind = FactorStatistics if isinstance(self._model, FactorGraph) else Statistics
         pulled = self._potentials.pullback(self._example, kind(*self._parts(marginals)))
         return (self._scale * pulled)[self.touched]
@@ -192,25 +192,26 @@ class DualBlock:
 
 
 def fit_pairs(pairs, first, second):
-    """Return joint probabilities near ``pairs`` whose row and column sums are the given marginals of the ends.
+    """Return joint probabilities near ``pairs`` whose row and column sums are the given marginals of both nodes.
 
     First, rows and then columns with too large sums are scaled down. Then the missing mass of rows and columns is added
     as the product of the row part and the column part (Altschuler, Weed, Rigollet 2017).
     """
-    # pairs: (E, K, K), probabilities; first, second: (E, K), marginals whose rows sum to one; returns: (E, K, K)
+    # pairs: (E, K, K), joint probabilities of the nodes of each edge
+    # first, second: (E, K), marginals of the first and second node of each edge, whose rows sum to one
     pairs = np.maximum(pairs, 0.0)
     for ends, axis in ((first, 2), (second, 1)):
         total = pairs.sum(axis=axis)
         share = np.divide(ends, total, out=np.ones_like(total), where=total > ends)
         pairs = pairs * np.expand_dims(share, axis)
     lacks = np.maximum(first - pairs.sum(axis=2), 0.0), np.maximum(second - pairs.sum(axis=1), 0.0)
-    # A missing mass below the machine precision is a rounding error.
+    # Missing probability below the machine precision is a rounding error.
     missing = np.maximum(lacks[0].sum(axis=1), np.finfo(np.float64).eps)[:, None, None]
     return pairs + lacks[0][:, :, None] * (lacks[1][:, None, :] / missing)
 
 
 def _flatten_parameters(values):
-    """Join the scores of a model, or statistics, into one vector."""
+    """Join the scores of a model, or the arrays of statistics, into one vector."""
     return np.concatenate([np.ravel(part).astype(np.float64) for part in _list_fields(values)])
 
 

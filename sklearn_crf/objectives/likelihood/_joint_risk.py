@@ -1,4 +1,4 @@
-"""Relaxed likelihoods as joint problems over weights and other unknowns: splits of scores, or tree distributions."""
+"""Relaxed likelihoods as joint problems over weights and other unknowns: shares of scores, or tree distributions."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -40,16 +40,16 @@ from sklearn_crf.potentials import ExtendedPotentials
 
 
 def make_tangent(value_grad: Callable[[np.ndarray], RiskValue], at: np.ndarray) -> Callable[[np.ndarray], RiskValue]:
-    """Return the tangent of a convex risk at some weights, a lower bound on the risk, as a function of weights."""
+    """Return the tangent of a convex risk at the weights ``at``: a function of weights that never exceeds the risk."""
     found: Any = value_grad(at)
     return lambda coef: found._replace(value=found.value + float(found.gradient @ (coef - at)))
 
 
 class RiskLessObserved(EmpiricalRisk):
-    """Difference of a risk and the log-partition given the known labels, or the tangent of this log-partition."""
+    """Risk minus the log-partition given the known labels, or minus a tangent of this log-partition."""
 
-    # observed: function that evaluates the log-partition given known labels, or its tangent
-    # If all nodes are labelled, ``observed`` is None.
+    # observed: function that evaluates the log-partition given the known labels, or a tangent of this log-partition
+    # ``observed`` is None if all nodes are labelled.
 
     def __init__(self, risk: EmpiricalRisk, observed: Callable[[np.ndarray], RiskValue] | None = None):
         super().__init__(risk.objective, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
@@ -66,7 +66,7 @@ class RiskLessObserved(EmpiricalRisk):
 
 
 class RiskOfWeightsAndOthers(RiskLessObserved):
-    """Risk of one flat vector that holds the weights and then the unknowns of each batch, which have no penalty."""
+    """Risk as a function of a flat vector: the weights, followed by the unpenalised unknowns of each batch."""
 
     def _lay_out(self, sizes):
         """Assign a range of the flat vector to the unknowns of every batch."""
@@ -74,7 +74,7 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
         self.potentials = WeightsAndOthers(self._weights, self._ends[-1] - self._weights.n_coef)
 
     def _lay_out_shares(self, nodes):
-        """Lay out the shares of every batch, and weight each share by the example of its node."""
+        """Lay out the shares of every batch, and give each share the weight of its node's example."""
         each = zip(self.batches, nodes, strict=True)
         self._weight_of_shares = [expand_weights_to_nodes(batch)[of_batch] for batch, of_batch in each]
         self._lay_out(map(len, self._weight_of_shares))
@@ -93,13 +93,13 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
         return total_of([part for part, _ in found], gradient)
 
     def build_model(self, i: int, coef: np.ndarray) -> tuple:
-        """Return the model of batch i on which inference runs, and the result of ``group_tables_by_weight``."""
+        """Return the model of batch i for inference, and the result of ``group_tables_by_weight`` for the batch."""
         batch = self.batches[i]
         model, by_weight = self.build_model_by_weight(i, coef)
         return self.objective.augmented(model, batch.labels, batch.node_weight), by_weight
 
     def _build_zero_models(self) -> list:
-        """Return the model of each batch for weights of zero."""
+        """Return the model of each batch at zero weights."""
         zeros = np.zeros(self._weights.n_coef)
         return [self.build_model(i, zeros)[0] for i in range(len(self.batches))]
 
@@ -109,7 +109,7 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
 
 
 class JointRisk(RiskOfWeightsAndOthers):
-    r"""Sum over examples of an upper bound on the log-partition for given splits of scores, minus the labels' score.
+    r"""Upper bounds on log-partitions for given shares of scores, minus the scores of the labels, summed over examples.
 
     .. math::
         R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_T \rho(T) \log Z(\theta_i(T)) - \mathrm{score}(y_i) \Bigr)
@@ -122,8 +122,9 @@ class JointRisk(RiskOfWeightsAndOthers):
     Source: Jancsary 2012, CRF recipe 4.
     """
 
-    # entropy: "trw", "trivial" or "factors"; trees: trees of "trw" as in TightenBound, but not "optimal"
-    # observed: risk of the log-partition given the known labels; None if all nodes are labelled
+    # entropy: "trw", "trivial" or "factors"
+    # trees: for the entropy "trw", the parameter ``trees`` of TightenBound, except "optimal"
+    # observed: function that evaluates the log-partition given the known labels; None if all nodes are labelled
 
     def __init__(self, risk, entropy="trw", trees="minimal", observed=None):
         super().__init__(risk, observed)
@@ -141,7 +142,7 @@ class JointRisk(RiskOfWeightsAndOthers):
 
 
 class JointHingeRisk(RiskOfWeightsAndOthers):
-    r"""Sum over examples of the maximum scores of all parts for given splits of scores, minus the score of the labels.
+    r"""Maximum scores of all parts for given shares of scores, minus the scores of the labels, summed over examples.
 
     .. math::
         R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_P c_P \max_y \bigl[ \theta_i(P) + \Delta_{y_i} \bigr](y)
@@ -178,7 +179,7 @@ class JointHingeRisk(RiskOfWeightsAndOthers):
 
 
 class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
-    r"""Sum over examples of the tree-reweighted bound for given edge probabilities, minus the score of the labels.
+    r"""Tree-reweighted bounds for given edge probabilities, minus the scores of the labels, summed over examples.
 
     .. math::
         R(w, \rho) = \sum_i \omega_i \Bigl( \max_{\tau \in L} \langle \theta_i, \tau \rangle + \sum_s H(\tau_s)
@@ -195,14 +196,15 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
     Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
     """
 
-    # max_iter: maximum number of message sweeps for a batch; tol: change of messages at which sweeps stop
+    # max_iter: maximum number of message sweeps for a batch
+    # tol: change of messages at which sweeps stop
     # observed: as in JointRisk
 
     def __init__(self, risk, max_iter=2000, tol=1e-6, observed=None):
         super().__init__(risk, observed)
         self._limits = {"max_iter": max_iter, "tol": tol}
         self._edge_weights = [
-            # A batch with factors has a single example.
+            # Examples with factors are alone in their batch.
             expand_weights_to_nodes(batch)[0] if isinstance(model, FactorGraph) else expand_weights_to_edges(batch)
             for batch, model in zip(risk.batches, self._build_zero_models(), strict=True)
         ]
@@ -213,7 +215,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         self._lay_out(each.n_trees for each in trees)
 
     def start(self, weights):
-        """Return the flat vector with the given weights and equal probabilities of trees."""
+        """Return the flat vector that consists of the given weights and equal probabilities of all trees."""
         return np.concatenate([weights, *(each.even_weights() for each in self.trees)])
 
     def project(self, coef):
@@ -226,9 +228,9 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
 
     def grown(self, coef):
         """Add the steepest tree of each example, drop trees of zero weight, and return the new risk."""
-        # returns: risk; flat vector of the new risk, with the same weights and edge probabilities; largest gain
-        # The gain of a new tree is relative to the current distribution.
-        # It is zero if the edge probabilities are optimal for these weights.
+        # returns: new risk; flat vector of the new risk, with the same weights and edge probabilities; largest gain
+        # The gain of a new tree is measured against the current distribution over trees.
+        # All gains are zero if the edge probabilities are optimal for these weights.
         found = map_tasks(lambda i, n_threads: self._grow(i, coef, n_threads), range(len(self.batches)), self.n_jobs)
         trees, weights, gaps = zip(*found, strict=True)
         risk = copy.copy(self)
@@ -248,7 +250,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         return weighted_loss(batch, loss, by_weight), -temperature * of_trees
 
     def _solve(self, i, coef, n_threads=1):
-        """Return the marginals, mutual information of edges or factors, and model of a batch at given weights."""
+        """Return the marginals of batch i, the mutual information of each edge or factor, and the model."""
         batch = self.batches[i]
         model, by_weight = self.build_model(i, coef)
         weights = coef[self._get_part_slice(i)]
@@ -265,7 +267,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
                 self.carried[i] = free.state
                 pairs = inference.edge_marginals(model, init=free.state, n_threads=n_threads)
             else:
-                # The messages of this algorithm always converge.
+                # Solve the batch again with an algorithm whose messages always converge.
                 inference = NormProductBP("trw", edge_probabilities=probabilities, **self._limits)
                 free = inference.marginals(model)
                 pairs = inference.marginals(expand_edge_tables(model)).tables[:, 0]
@@ -273,7 +275,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
 
 
 class WeightsAndOthers(ExtendedPotentials):
-    """Potentials for a flat vector that contains the weights, followed by other unknowns, which have no penalty."""
+    """Potentials for a flat vector that consists of the weights, followed by unpenalised other unknowns."""
 
     def model(self, coef, example, edges=None):
         return self.pairwise.model(coef[: self.pairwise.n_coef], example, edges)

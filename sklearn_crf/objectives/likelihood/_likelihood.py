@@ -26,10 +26,10 @@ from sklearn_crf.models import (
 )
 from sklearn_crf.objectives._base import Loss, Objective, clamp_known_labels
 
-# Types of models that users may pass
+# Types of models that users may pass to ``loss_and_gradient``.
 _MODELS = PairwiseModel, FactorGraph, SegmentModel
 
-# Ratio of the tolerance of messages to the gradient.
+# The tolerance of messages is this number times the largest gradient entry of the risk.
 # Errors of messages mostly cancel in the gradient, because the gradient is a sum over many nodes.
 _TOL_OF_GRADIENT = 10.0
 
@@ -74,7 +74,7 @@ class Likelihood(Objective):
 
     @property
     def exact_on(self) -> str | None:  # type: ignore[override]
-        """Graphs on which the inference is exact."""
+        """Graphs on which the inference is exact: ``"any"``, ``"forest"`` or None."""
         return None if self.inference is None else self.inference.exact_on
 
     def is_exact_for(self, model: Any) -> bool:
@@ -84,9 +84,9 @@ class Likelihood(Objective):
         self, model: Any, labels: np.ndarray, *, state: Any = None, n_threads: int = 1, **unused: Any
     ) -> Loss:
         # Approximate inference has no warm start: loopy belief propagation may have several fixed points.
-        # With warm starts, it could follow a branch of fixed points that prediction never finds.
-        # A line search that returns to a point could then find a different value at this point.
-        # Exact inference gives the same result from any start; its state holds the order of computations on the graph.
+        # With warm starts, messages could follow a branch of fixed points that prediction never finds.
+        # The value of the loss at a point could then depend on the points that a line search visited before.
+        # Exact inference gives the same result from any start. Its state only holds the order of computations.
         exact = self.is_exact_for(model)
         found = _compute_loss_by_marginals(self.inference, model, labels, state if exact else None, n_threads)
         return found if exact else found._replace(state=None)
@@ -94,7 +94,7 @@ class Likelihood(Objective):
 
 @options(kw_only=False)
 class RelaxedLikelihood(Objective):
-    r"""Negative log-likelihood with the log-partition of a convex relaxation instead of the exact log-partition.
+    r"""Negative log-likelihood in which a convex relaxation replaces the exact log-partition.
 
     .. math:: \ell(\theta) = \tilde A(\theta) - \mathrm{score}(y; \theta), \qquad
         \tilde A(\theta) = \max_{\tau \in L} \langle \theta, \tau \rangle + \tilde H(\tau)
@@ -106,7 +106,7 @@ class RelaxedLikelihood(Objective):
     functions. Source: Jancsary 2012, CRF recipes 1 and 3.
     """
 
-    # inference: solves the relaxation, and accepts its own ``state`` as ``init``
+    # inference: Inference that solves the relaxation, and accepts the ``state`` of a result as ``init``
     # final_tol: final tolerance of the inference, which is tightened as the gradient of the risk decreases
     # With ``final_tol=None``, the tolerance of the inference does not change.
 
@@ -139,7 +139,7 @@ class RelaxedLikelihood(Objective):
 
 @options(kw_only=False)
 class ObservedLogPartition(Objective):
-    r"""Log-partition of a relaxation given the known labels, to be subtracted from the log-partition of all labelings.
+    r"""Log-partition of a relaxation given the known labels; a likelihood subtracts it from the full log-partition.
 
     .. math:: \tilde A(\theta \mid y_{\mathrm{observed}})
 
@@ -160,7 +160,7 @@ class ObservedLogPartition(Objective):
 
 
 class FreeLikelihood(RelaxedLikelihood):
-    """Relaxed likelihood that does not subtract the log-partition given the known labels if labels are missing."""
+    """Relaxed likelihood that, if labels are missing, does not subtract the log-partition given the known labels."""
 
     def loss_statistics(
         self, model: Any, labels: np.ndarray, *, state: Any = None, n_threads: int = 1, **unused: Any
@@ -171,7 +171,7 @@ class FreeLikelihood(RelaxedLikelihood):
 
 
 def _compute_loss_by_marginals(inference, model, labels, state, n_threads):
-    """Compute the loss from the marginals and, if labels are missing, the marginals given the known labels."""
+    """Compute the loss from marginals; if labels are missing, also from marginals given the known labels."""
     labels = check_labels(model, labels, may_miss=True)
     of_free, of_fixed = (None, None) if state is None else state
     free = inference.marginals_for_learning(model, init=of_free, n_threads=n_threads)
@@ -185,7 +185,7 @@ def _compute_loss_by_marginals(inference, model, labels, state, n_threads):
 
 
 def compute_marginal_loss(model: Any, labels: np.ndarray, free: Any, fixed: Any = None) -> Loss:
-    """Return the loss from the marginals of a model and the marginals given the known labels."""
+    """Compute the loss from the marginals of a model and its marginals given the known labels."""
     # free: Marginals of the model; fixed: Marginals given the known labels, or None if all labels are known
     if fixed is None:
         statistics, converged = subtract_labeling(model, free.statistics, labels), free.converged
@@ -202,7 +202,7 @@ def compute_marginal_loss(model: Any, labels: np.ndarray, free: Any, fixed: Any 
 
 
 def compute_bound_loss(model: Any, labels: np.ndarray, free: Any, temperature: float = 1.0) -> Loss:
-    """Return a bound on the log-partition minus the score of the labels, or the bound alone if labels are missing."""
+    """Return the loss: a bound on the log-partition, minus the score of the labels if no label is missing."""
     # free: Marginals whose log-partition is the bound
     if np.all(labels >= 0):
         loss = compute_marginal_loss(model, labels, free)
@@ -309,14 +309,14 @@ class TruncatedLoss(Objective):
     """
 
     # inference: FixedSweeps; loss: "clique", "univariate", "quadratic" or "expected_cost"
-    # cost: (K, K) for "expected_cost", cost[a, b] of state a if b is the label; None means 1 for each wrong state
+    # cost: (K, K) for "expected_cost", cost[a, b] of state a if b is the label; None stands for 1 for each wrong state
     # In a factor graph, "clique" is the negative log-probability of the labels of each factor of two or more nodes.
-    # If a node of a factor is unlabelled, its labelled nodes count separately.
-    # ``state`` keeps the structure of the graph.
+    # If a node of a factor is unlabelled, each labelled node of the factor counts separately.
+    # The ``state`` of a result holds the structure of the graph.
 
     needs = frozenset({"marginals"})
     missing = "left out"
-    # Without scaling, correlated edge features need three times as many passes, each with all sweeps.
+    # Without scaling, training on correlated edge features needs three times as many passes, each with all sweeps.
     gains_from_scaling = True
 
     inference: FixedSweeps
@@ -363,12 +363,12 @@ class TruncatedLoss(Objective):
         state = expand_factors(model) if state is None else rescore(state, model)
         known, weight = state.expand_labels(labels), np.zeros(state.model.n_nodes)
         if self.weighs_nodes:
-            # Only nodes of the factor graph count; the auxiliary nodes that represent factors do not.
+            # Auxiliary nodes, which represent factors, do not count. Only nodes of the factor graph do.
             known = np.full(len(known), -1, dtype=np.int32)
             known[state.place] = labels
             weight[state.place] = 1.0 if node_weight is None else node_weight
         else:
-            # A labelled factor is counted once: its auxiliary node counts, and the edges to its nodes do not.
+            # A labelled factor counts once: through its auxiliary node, not through the edges to its nodes.
             weight[np.diff(state.model.graph.incidence.ptr) == 0] = 1.0
             for nodes, _, _ in state.factors:
                 weight[nodes] = known[nodes] >= 0

@@ -1,4 +1,4 @@
-"""Likelihood of labelled chains that share one table, evaluated by one kernel call without a model of each batch."""
+"""Likelihood of labelled chains that share one table, computed by one kernel call instead of batch by batch."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -15,27 +15,27 @@ from sklearn_crf.objectives._risk import RiskValue, expand_weights_to_nodes
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.potentials import LinearPotentials, SegmentPotentials, SparsePotentials
 
-# Number of blocks, which does not depend on the number of threads; minimum and maximum number of scores of a block.
+# Number of blocks, for any number of threads; minimum number of scores of a block; maximum number of scores of a block.
 # With 128 blocks, each of sixteen threads has eight blocks.
-# A block with the minimum number of scores is worth a separate task; a block with the maximum number fits in a cache.
+# A block with the minimum number of scores is large enough for a task. A block with the maximum number fits in a cache.
 _N_BLOCKS, _LEAST_OF_A_BLOCK, _MOST_OF_A_BLOCK = 128, 2**11, 2**14
 
 # Minimum number of nodes of a block, divided by the number of classes.
-# A block has sums over pairs of classes and over dense features.
-# With enough nodes in a block, these sums take little memory and time compared with the nodes.
+# Each block stores sums for all pairs of classes and for all dense features.
+# In a block with many nodes, these sums take little memory and time compared with the nodes.
 _NODES_FOR_A_CLASS = 4
 
-# Maximum number of node derivatives (32 MB) that are stored before threads pull them back by ranges of features
+# Maximum number of node derivatives (32 MB) that are stored before threads pull them back by ranges of features.
 _MOST_KEPT = 2**22
 
-# If a feature has weights for more than a third of the columns, whole rows of weights are stored, which is faster.
+# If features have weights for more than a third of the columns, whole rows of weights are stored, which is faster.
 _COLUMNS_OF_A_PAIR = 3
 
 # Number of panels of sparse features for each thread; number of ranges of features for each thread.
-# With more panels than threads, other threads process the panels of a delayed thread.
+# There are more panels than threads, so that other threads can process the panels of a delayed thread.
 _PANELS_OF_A_THREAD, _RANGES_OF_A_THREAD = 4, 2
 
-# Fields of the kernel's ChainPanel: first and last block, number of sparse columns, four addresses of features
+# Number of fields of the kernel's ChainPanel: first block, last block, number of sparse columns, four addresses.
 _FIELDS_OF_A_PANEL = 7
 
 
@@ -62,7 +62,7 @@ class PassOverChains:
         ends = potentials.forbidden_ends
         self._ends = np.zeros((0, potentials.n_classes)) if ends is None else np.where(ends, -np.inf, 0.0)
         starts = np.cumsum([0, *(len(ptr) - 1 for ptr in pointers)])
-        # First chain of each block, and the end of the last block
+        # For each block: its first chain, and the first chain after it.
         self._blocks = np.array(
             [ends for own, start in zip(cuts, starts, strict=False) for ends in pairwise(own + start)]
         )
@@ -89,7 +89,7 @@ class PassOverChains:
         if type(potentials) not in (LinearPotentials, SparsePotentials):
             return False
         types = potentials.n_node_types, potentials.n_edge_types, potentials.n_edge_features
-        # The kernel supports labels that are forbidden at ends only if pairs of labels are forbidden, too.
+        # The kernel only supports labels that are forbidden at ends if there are also forbidden pairs of labels.
         ends_alone = potentials.forbidden_ends is not None and potentials.forbidden is None
         if types != (1, 1, 1) or ends_alone or not potentials.n_features:
             return False
@@ -142,7 +142,7 @@ class PassOverChains:
 
 
 class _InPlace:
-    """Features that the kernel reads by their memory addresses.
+    """Base of features that the kernel reads by their memory addresses.
 
     Pickles leave out the addresses, and unpickled copies compute them again.
     """
@@ -176,7 +176,7 @@ class _Rows(_InPlace):
         return weights[0].astype(self._arrays[0].dtype), np.zeros(0, dtype=np.int64), none, np.zeros(0), none, no_rows
 
     def shared(self, n_threads):
-        """Return the panels of batches, and an empty workspace, because dense features need no shared workspace."""
+        """Return the panels of batches and an empty workspace; dense features need no shared workspace."""
         return self._panels, np.zeros(0), 0, np.zeros(0, dtype=np.int32)
 
 
@@ -201,7 +201,7 @@ class _Columns(_InPlace):
         return dense, pairs.ptr, pairs.column, weights, self._row_of, self._rows
 
     def shared(self, n_threads):
-        """Return the panels, the workspace for node derivatives, its number of nodes, and the range ends."""
+        """Return the panels, the workspace for node derivatives, its number of nodes, and the feature range ends."""
         if n_threads not in self._shared:
             self._shared[n_threads] = self._build_thread_arrays(n_threads)
         return self._shared[n_threads][1]
@@ -215,7 +215,7 @@ class _Columns(_InPlace):
         n_nodes = sum(int(first[-1]) for first in self._first_nodes)
         arrays, panels, n_blocks, largest = [], [], 0, 0
         for columns, first in zip(self._columns, self._first_nodes, strict=True):
-            # Longer columns are faster, and results do not depend on the cuts of columns (unlike the cuts of blocks).
+            # Columns are cut as little as threads allow, because longer columns are faster. Cuts do not affect results.
             n_parts = 1 if n_threads == 1 else ceil(_PANELS_OF_A_THREAD * n_threads * first[-1] / n_nodes)
             blocks = np.unique(np.linspace(0, len(first) - 1, n_parts + 1).astype(np.int64))
             largest = max(largest, int(np.diff(first[blocks]).max()))
@@ -228,7 +228,7 @@ class _Columns(_InPlace):
         return arrays, (panels, kept, most_kept, self._compute_range_ends(n_threads))
 
     def _compute_range_ends(self, n_threads):
-        """Return the features at which ranges end, so that all ranges have about the same number of entries."""
+        """Return the features at which ranges end; all ranges have about the same number of feature entries."""
         entries = np.zeros(len(self._row_of))
         for columns in self._columns:
             entries[columns.feature] += np.diff(columns.ptr)
@@ -238,7 +238,7 @@ class _Columns(_InPlace):
 
 
 def _are_labelled_chains(batch, by_columns):
-    """Return whether a batch holds chains with supported node features and with no edge features except a constant."""
+    """Return whether a batch holds chains with supported node features, and with at most constant edge features."""
     example = batch.example
     if example.has_factors or example.n_states is not None:
         return False
@@ -248,7 +248,7 @@ def _are_labelled_chains(batch, by_columns):
 
 
 def _split_durations(potentials: Any) -> tuple[Any, int]:
-    """Return the potentials of nodes and edges, and the number of durations if these have no features."""
+    """Return the potentials of nodes and edges and the number of durations, or the given potentials and 0."""
     has_durations = isinstance(potentials, SegmentPotentials) and potentials.segments is not None
     if not has_durations or potentials.segments.features:
         return potentials, 0
@@ -263,14 +263,14 @@ def compute_block_starts(pointers, n_classes, n_durations=0):
     cuts = []
     for ptr in pointers:
         n_blocks = int(-(-ptr[-1] * n_classes // size))
-        # Chains are never divided, so there may be fewer than ``n_blocks`` blocks.
+        # Chains are never divided, so the number of blocks may be smaller than ``n_blocks``.
         found = np.searchsorted(ptr, ptr[-1] * np.arange(n_blocks + 1) / n_blocks)
         cuts.append(found[np.diff(found, prepend=-1) > 0])
     return cuts
 
 
 def _join_pointers(pointers):
-    """Join the pointers of several parts, each of which begins with 0, into one array."""
+    """Join several arrays of pointers, each of which begins with 0, into one array of pointers."""
     starts = np.cumsum([0, *(ptr[-1] for ptr in pointers)])
     parts = [ptr[:-1].astype(np.int64) + start for ptr, start in zip(pointers, starts, strict=False)]
     return np.append(np.concatenate(parts), starts[-1])
@@ -281,7 +281,7 @@ def _address(array):
 
 
 def _build_panels(columns, starts, blocks):
-    """Build panels, each of which holds the columns between two starts and the indices of its blocks."""
+    """Build panels, each of which holds the columns between two starts, and the indices of its first and last block."""
     first, last = np.array(starts[:-1]), np.array(starts[1:])
     own = np.empty((len(first), _FIELDS_OF_A_PANEL), dtype=np.int64)
     own[:, 0], own[:, 1], own[:, 2] = blocks[:-1], blocks[1:], last - first
@@ -293,7 +293,7 @@ def _build_panels(columns, starts, blocks):
 
 
 def _cut_columns(columns, first_node):
-    """Cut columns of features at the bounds of node ranges; return the columns and the first column of each range."""
+    """Divide columns of features at the bounds of node ranges; return the columns, and each range's first column."""
     # first_node: (n + 1,), first node of each range; returns: FeatureColumns, and (n + 1,), first column of each range
     n_parts = len(first_node) - 1
     if n_parts == 1:

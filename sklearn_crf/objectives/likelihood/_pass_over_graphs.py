@@ -16,19 +16,19 @@ from sklearn_crf.potentials import LinearPotentials
 
 
 def get_message_passing(inference: Any) -> Any:
-    """Return the message-passing algorithm inside an inference with a fallback, or the given inference itself."""
+    """Return the message-passing algorithm of an inference with a fallback, or an inference without fallback itself."""
     return inference.messages if type(inference) is MarginalsWithFallback else inference
 
 
 def supports_sweeps(potentials: Any, algorithm: Any) -> bool:
-    """Return whether the kernel for graphs supports the potentials and the algorithm of message passing."""
+    """Return whether the kernel for graphs supports the given potentials and message-passing algorithm."""
     if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
         return False
     return type(algorithm) in (LoopyBP, TRWMessagePassing) and not algorithm.damping and potentials.n_features > 0
 
 
 def count_trial_sweeps(algorithm: Any) -> int:
-    """Return a quarter of the maximum number of sweeps, so that oscillating messages do not use up all sweeps."""
+    """Return a quarter of the maximum number of sweeps, so that oscillating messages leave sweeps for a second try."""
     return -(-algorithm.max_iter // 4)
 
 
@@ -50,12 +50,12 @@ class PassOverGraphs:
 
     @staticmethod
     def applies(objective: Any, potentials: Any, batches: list) -> bool:
-        """Return whether undamped message passing supports some batch, which needs labels and dense features."""
+        """Return whether undamped message passing supports at least one batch, which must be labelled and dense."""
         algorithm = get_message_passing(objective.inference)
         return supports_sweeps(potentials, algorithm) and any(can_sweep_together(b, algorithm) for b in batches)
 
     def value_grad(self, risk: EmpiricalRisk, coef: np.ndarray, members: Any) -> RiskValue:
-        """Return the risk of the given batches, or of all batches."""
+        """Return the risk of the given batches, or of all batches if ``members`` is None."""
         members = range(len(risk.batches)) if members is None else members
         states = {i: _Start.of(risk, i) for i in members if i in self._graphs.batches}
         chosen = [i for i, start in states.items() if not start.is_damped]
@@ -72,13 +72,13 @@ class PassOverGraphs:
         others = [i for i in members if i not in set(chosen)]
         parts += map_tasks(partial(risk.oracle, coef=coef), others, risk.n_jobs)
         for i in states.keys() & set(others) if type(risk.objective) is Likelihood else ():
-            # If a batch has not converged, the kernel does not retry it. The general implementation has no warm start.
+            # The kernel does not try batches again that did not converge. The general implementation starts cold.
             risk.carried[i] = _Start(is_damped=True), None
         return total_of(parts, np.sum(gradients + [part.gradient for part in parts[len(gradients) :]], axis=0))
 
 
 class _Start(NamedTuple):
-    """Messages with which inference on a batch starts, which may come from the previous evaluation of the batch."""
+    """Initial messages of inference on a batch, which may come from the previous evaluation of the batch."""
 
     messages: Messages | None = None
     fallback: Any = None  # state of the fallback algorithm
@@ -86,14 +86,14 @@ class _Start(NamedTuple):
 
     @classmethod
     def of(cls, risk: EmpiricalRisk, i: int) -> "_Start":
-        """Return the start that a risk stores for a batch."""
+        """Return the initial messages that a risk stores for a batch."""
         # A risk stores two states for each batch.
-        # The second state, given the known labels, is not used if all labels are known.
+        # The second state belongs to inference given the known labels, which is not needed if all labels are known.
         free = (risk.carried[i] or (None, None))[0]
         return cls(free) if isinstance(free, Messages) else cls(*(free or ()))
 
     def kept(self, objective: Any, messages: Messages) -> tuple | None:
-        """Return the state that the risk stores for the next evaluation, given the converged messages."""
+        """Return the state, built from converged messages, that the risk stores for the next evaluation."""
         if type(objective) is Likelihood:
             return None
         has_fallback = type(objective.inference) is MarginalsWithFallback
@@ -101,7 +101,7 @@ class _Start(NamedTuple):
 
 
 def _pull_back_sums(potentials: LinearPotentials, sums: np.ndarray) -> tuple[RiskValue, np.ndarray]:
-    """Convert the sums of the kernel into a RiskValue without gradient, and a gradient of the weights."""
+    """Convert the sums of the kernel to a RiskValue without gradient, and the gradient with respect to the weights."""
     gradient = np.zeros(potentials.n_coef)
     own, n_columns = potentials.unpack(gradient), potentials.n_columns
     ends = np.cumsum([2, n_columns, n_columns * potentials.n_features])

@@ -1,4 +1,4 @@
-"""Logistic losses of nodes without edges, and of nodes given the labels of their neighbours."""
+"""Logistic losses: of nodes without edges, and of nodes given their neighbours' labels."""
 
 from functools import partial
 from typing import NamedTuple
@@ -12,12 +12,13 @@ from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.potentials import LinearPotentials
 
-# Number of parts with separate sums, eight per thread for sixteen threads; minimum number of products in a part.
-# A part with fewer products of features and weights takes less than about 50 microseconds, too little for a task.
+# Number of parts with separate sums; minimum number of products of features and weights in a part.
+# With 128 parts, each of sixteen threads has eight parts.
+# A part with the minimum number of products takes about 50 microseconds. Smaller parts are not worth a task.
 _PARTS, _FEWEST_PRODUCTS = 128, 2**17
-# Largest number of nodes for which kernels store scores
+# Maximum number of nodes whose scores a kernel stores at a time.
 _MOST_NODES = 8192
-# Largest number of sums over neighbours that are stored for all nodes
+# Maximum total number of stored sums over neighbours.
 _MOST_KEPT = 2**26
 
 
@@ -25,19 +26,19 @@ class _Nodes(NamedTuple):
     """Nodes of a batch with the data on which their conditional distributions depend."""
 
     features: np.ndarray  # (n, F), features of each node
-    neighbours: np.ndarray  # (n, M), sums of edge features by the label at the other end
+    neighbours: np.ndarray  # (n, M), sums of edge features, separately for each label of the neighbour
     labels: np.ndarray  # (n,) int32, label of each node
     weight: np.ndarray  # (n,) float64, weight of each node, or empty for ones
 
     def blocks(self, size):
-        """Yield the addresses of the arrays, and the number of nodes, for blocks of at most ``size`` nodes."""
+        """Yield, for blocks of at most ``size`` nodes, the addresses of the arrays and the number of nodes."""
         n_nodes = len(self.labels)
         for start, stop in split_into_ranges(n_nodes, -(-n_nodes // size)) if n_nodes else ():
             yield *(each[start:].ctypes.data if each.size else 0 for each in self), stop - start
 
 
 class NodePass:
-    r"""Risk of labelled nodes with dense features, either without edges or given the neighbours' labels, in one pass.
+    r"""Risk of labelled nodes with dense features, in one pass: without edges, or given the neighbours' labels.
 
     .. math::
         f_s(k) = u_{s k} + \sum_{t, r, l} c_{s t r l} \, \theta_{t r k l} + c'_{s t r l} \, \theta_{t r l k}
@@ -69,7 +70,7 @@ class NodePass:
 
     @staticmethod
     def is_for(potentials, batches, sees_neighbours):
-        """Return whether all nodes have the same type, dense features, labels, and few sums over neighbours."""
+        """Return whether all nodes have one type, dense features and labels, and need few sums over neighbours."""
         if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
             return False
         width = _count_neighbour_sums(potentials) if sees_neighbours else 0
@@ -106,7 +107,7 @@ class NodePass:
 
 
 class NodesGivenNeighbours:
-    """Pseudolikelihood of all batches, without a count of errors, because no labels are inferred."""
+    """Pseudolikelihood of all batches. Errors are not counted, because no labels are inferred."""
 
     name = "nodes given neighbours"
     objectives = (Pseudolikelihood,)
@@ -118,7 +119,7 @@ class NodesGivenNeighbours:
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether nodes have labels and dense features that one pass supports."""
+        """Return whether nodes have labels, and dense features that the pass over nodes supports."""
         return NodePass.is_for(potentials, batches, sees_neighbours=True)
 
     def value_grad(self, risk, coef, members):
@@ -137,7 +138,7 @@ class NodesWithoutEdges(NodesGivenNeighbours):
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether examples have no edges, nodes have labels and dense features, and inference is exact."""
+        """Return whether there are no edges, nodes have labels and dense features, and inference is exact."""
         if objective.exact_on is None:
             return False
         has_edges = any(batch.example.graph.n_edges for batch in batches)
@@ -145,7 +146,7 @@ class NodesWithoutEdges(NodesGivenNeighbours):
 
 
 def sum_risks(found, counts_errors):
-    """Return the RiskValue of several parts (loss, number of errors, gradient), or None if their sum is not finite."""
+    """Add parts (loss, number of errors, gradient) to one RiskValue; return None if the result is not finite."""
     value, n_errors = (sum(part[k] for part in found) for k in (0, 1))
     if not np.isfinite(value):
         return None
@@ -187,11 +188,11 @@ def _build_nodes(batch, potentials, sees_neighbours, differences, n_threads):
 
 
 def _count_neighbour_labels(example, labels, potentials):
-    """Return sums (N, T, R, 2 K) of edge features by the node's position in the edge and the label at the other end."""
+    """Sum edge features for each node, its position in the edge, and the label of the neighbour, (N, T, R, 2 K)."""
     n_classes, n_features = potentials.n_classes, potentials.n_edge_features
     counts = np.zeros((example.n_nodes, potentials.n_edge_types, n_features, 2, n_classes))
     features, edge_type = example.edge_features, example.edge_type
-    # Edge features are read only once, because some features are computed anew whenever they are read.
+    # Edge features are read only once, because some edge features are computed anew at each access.
     features = np.empty((0, n_features)) if features is None else np.ascontiguousarray(features)
     edge_type = np.empty(0) if edge_type is None else edge_type
     count_neighbours(example.graph.edges, edge_type.astype(np.int32, copy=False), labels, features, counts)
@@ -199,13 +200,13 @@ def _count_neighbour_labels(example, labels, potentials):
 
 
 def _build_difference_factors(form):
-    """Return the factors (2 K, P) of weights in the score difference of states 1 and 0, by end and other label."""
+    """Return the factors of weights in the score difference of states 1 and 0, (2 K, P)."""
     by_weight = form.sign[..., np.newaxis] * (form.index[..., np.newaxis] == np.arange(form.n_weights))
     return np.concatenate((by_weight[1] - by_weight[0], by_weight[:, 1] - by_weight[:, 0]))
 
 
 def _build_table_columns(potentials, edge_coef):
-    """Return the numbers (M, n_columns) by which sums over neighbours are multiplied in the scores."""
+    """Return the factors (M, n_columns) of the sums over neighbours in the scores of nodes."""
     if potentials.n_classes == 2:
         return edge_coef.reshape(-1, 1)
     tables = potentials.form.expand(edge_coef)
@@ -213,7 +214,7 @@ def _build_table_columns(potentials, edge_coef):
 
 
 def _pull_back_columns(potentials, columns):
-    """Return the derivative with respect to the edge weights, which is the adjoint of :func:`_build_table_columns`."""
+    """Return the derivative with respect to the edge weights, by the adjoint of :func:`_build_table_columns`."""
     # columns: (n_columns, M), derivative with respect to the factors of the sums over neighbours
     shape = potentials.n_edge_types, potentials.n_edge_features
     if potentials.n_classes == 2:

@@ -28,14 +28,15 @@ from sklearn_crf.objectives.likelihood._pseudolikelihood import check_node_weigh
 
 
 def compute_factor_partitions(model, factor_weight=None):
-    r"""Compute the separate log-partition of each factor, and the derivative of the weighted sum of log-partitions.
+    r"""Compute a separate log-partition for each factor, and the derivative of the weighted sum of log-partitions.
 
     .. math:: \sum_f \log \sum_{y_f} e^{\theta_f(y_f)}
 
     All joint states that a table does not list share one score. An entry of a count table stands for all joint states
     with that count. Factors that share a table are computed once.
     """
-    # factor_weight: (F,), or None for ones; returns terms: (F,), log-partitions without weights
+    # factor_weight: (F,), or None for ones
+    # returns terms: (F,), log-partitions without weights
     statistics = FactorStatistics(np.zeros(model.log_table.size), np.zeros(model.n_tables))
     weight = np.ones(model.n_factors) if factor_weight is None else factor_weight
     terms = _compute_dense_partitions(model, weight, statistics)[model.table_id]
@@ -53,13 +54,15 @@ def compute_factor_partitions(model, factor_weight=None):
 def compute_observed_partitions(
     model: FactorGraph, labels: np.ndarray, factor_weight: np.ndarray
 ) -> tuple[np.ndarray, FactorStatistics]:
-    r"""Compute each factor's separate log-partition given the known labels, and the derivative of the weighted sum.
+    r"""Compute, as :func:`compute_factor_partitions`, log-partitions of factors given the known labels.
 
     .. math:: \sum_f \log \sum_{y_f \text{ with the known labels}} e^{\theta_f(y_f)}
 
     If all nodes of a factor are labelled, its log-partition is its score.
     """
-    # labels: (N,), -1 for unknown labels; factor_weight: (F,); returns terms: (F,), log-partitions without weights
+    # labels: (N,), -1 for unknown labels
+    # factor_weight: (F,)
+    # returns terms: (F,), log-partitions without weights
     statistics = FactorStatistics(np.zeros(model.log_table.size), np.zeros(model.n_tables))
     terms = np.empty(model.n_factors)
     for factors, scope in model.by_arity():
@@ -82,7 +85,7 @@ def compute_observed_partitions(
 
 
 def _compute_dense_partitions(model, weight, statistics):
-    """Return the log-partition of each dense table, and store its derivative in ``statistics``."""
+    """Return the log-partition of each dense table, and store the derivatives in ``statistics``."""
     log_z = np.zeros(model.n_tables)
     counts = np.bincount(model.table_id, weight, minlength=model.n_tables)
     size = np.where(model.table_kind == DENSE, np.diff(model.table_ptr), 0)
@@ -103,7 +106,7 @@ def _compute_observed_dense_partitions(
     weight: np.ndarray,
     statistics: FactorStatistics,
 ) -> np.ndarray:
-    """Return the log-partitions of factors of one arity with dense tables, given the known labels."""
+    """Return the log-partitions, given the known labels, of factors of one arity with dense tables."""
     log_z = np.empty(len(factors))
     shapes, index = np.unique(model.n_states[scope], axis=0, return_inverse=True)
     for k, shape in enumerate(shapes):
@@ -118,7 +121,7 @@ def _compute_observed_dense_partitions(
 
 
 def _compute_listed_partitions(model, factors, scope, labels, weight, statistics):
-    """Return the log-partitions of factors of one arity with sparse or count tables, given the known labels."""
+    """Return the log-partitions, given the known labels, of factors of one arity with sparse or count tables."""
     shape, known = model.n_states[scope], labels[scope]
     # Factors may share a count table even if their nodes have different numbers of states.
     key = np.column_stack((model.table_id[factors], shape, known))
@@ -131,7 +134,7 @@ def _compute_listed_partitions(model, factors, scope, labels, weight, statistics
         log_number, log_rest = _compute_log_numbers(model, table, shape[f], known[f])
         with np.errstate(invalid="ignore"):
             scores = np.append(model.log_table[cells] + log_number, model.table_default[table] + log_rest)
-        # Scores of entries without joint states contribute nothing, even if the scores are infinite.
+        # Entries that no joint state uses must contribute nothing, even if their scores are infinite.
         scores[np.isneginf(np.append(log_number, log_rest))] = -np.inf
         log_z[k] = logsumexp(scores)
         probability = np.exp(scores - log_z[k])
@@ -141,7 +144,7 @@ def _compute_listed_partitions(model, factors, scope, labels, weight, statistics
 
 
 def _compute_log_numbers(model, table, shape, known):
-    """Return the logarithm of the number of joint states with each stored score, and with the default score."""
+    """Return, for each stored score and the default score, the logarithm of the number of its joint states."""
     # known: (arity,), known labels of the nodes, -1 for unknown labels
     cells = slice(*model.table_ptr[table : table + 2])
     if model.table_kind[table] == COUNT:
@@ -236,7 +239,7 @@ class SharedPieces(Objective):
 
 
 def _compute_shared_factor_loss(model, labels):
-    """Return the loss of separate edges and factors that share the scores of their nodes evenly."""
+    """Return the loss of separate edges and factors, which get even shares of the scores of their nodes."""
 
     def bound(model):
         nodes, compute = divide_scores(model, "trivial")
@@ -248,7 +251,7 @@ def _compute_shared_factor_loss(model, labels):
 
 
 def set_best_edge_shares(risk, coef):
-    """Return the risk of :class:`SharedPieces` with node scores divided among edges optimally for given weights.
+    """Return the risk of :class:`SharedPieces` in which the shares of node scores are optimal for the given weights.
 
     The shares stay fixed, so the result is a function of the weights only.
     """
@@ -271,7 +274,7 @@ def _compute_factor_loss(model: FactorGraph, labels: np.ndarray, node_weight: np
     """Return the piecewise loss of a factor graph; ``node_weight`` weights the factors of single nodes."""
     is_single = model.arity == 1
     first = np.zeros(model.n_factors, dtype=np.int64)
-    # A factor contributes to the term of its first node; a factor without nodes contributes to the term of node 0.
+    # A factor belongs to the term of its first node. A factor without nodes belongs to the term of node 0.
     first[model.arity > 0] = model.scope[model.scope_ptr[:-1][model.arity > 0]]
     weight = np.ones(model.n_factors)
     if node_weight is not None:
@@ -283,7 +286,7 @@ def _compute_factor_loss(model: FactorGraph, labels: np.ndarray, node_weight: np
 
 
 def _compute_node_edge_partitions(model, labels=None):
-    """Return the log-partitions of nodes and edges, summed for each node, and the derivative of their total."""
+    """Return the log-partitions of nodes and edges as one term per node, and the derivative of their total."""
     # labels: (N,), known labels, -1 for unknown labels; None if all labels are unknown
     unary = (model if labels is None else clamped(model, labels)).unary.astype(np.float64, copy=False)
     log_z = _compute_log_sums(unary)
@@ -295,7 +298,7 @@ def _compute_node_edge_partitions(model, labels=None):
 
 
 def _compute_log_sums(scores):
-    """Return ``logsumexp(scores, axis=1, keepdims=True)``, as accurately as SciPy but in a third of the time."""
+    """Return ``logsumexp(scores, axis=1, keepdims=True)``, as accurate as SciPy's result, in a third of the time."""
     n_nodes, n_columns = scores.shape
     shares, best = np.empty((n_nodes, n_columns + n_columns % 2)), np.empty(n_nodes)
     rows_below_best(scores, shares, best)
@@ -310,7 +313,7 @@ def _compute_log_sums(scores):
 
 
 def _compute_edge_partitions(model):
-    """Return the separate log-partition of each edge, and the gradient of their sum with respect to the tables."""
+    """Return the log-partition of each edge by itself, and the gradient of their sum with respect to the tables."""
     edges = np.arange(model.graph.n_edges, dtype=np.int32)
     if model.edge_weight is not None:
         return _normalise(model, model.edge_type, edges, np.zeros((len(edges), 2, model.n_columns)))
@@ -331,9 +334,10 @@ def _compute_observed_edge_partitions(model: PairwiseModel, labels: np.ndarray) 
 
 
 def _normalise(model, types, places, at_ends):
-    """Return the log-partitions of edges from their tables, and the summed derivatives of each table."""
-    # types, places: (n,) int32, table and output position of each edge
-    # at_ends: (n, 2, K), scores that are added to the states of both ends
+    """Return the log-partition of each edge, and for each table the derivative of the sum of log-partitions."""
+    # types: (n,) int32, index of the table of each edge
+    # places: (n,) int32, output position of each edge
+    # at_ends: (n, 2, K), scores that are added to the states of the first and second node of each edge
     log_z, statistics = np.zeros(int(places.max(initial=-1)) + 1), np.zeros(model.tables.shape)
     weights = np.zeros((0, 0)) if model.edge_weight is None else model.edge_weight
     failed = normalise_edges(

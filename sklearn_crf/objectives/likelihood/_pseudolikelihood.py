@@ -20,14 +20,15 @@ from sklearn_crf.objectives._base import Loss, Objective
 
 
 def compute_factor_conditionals(model, labels, node_weight=None):
-    r"""Compute each label's negative log-probability given all other labels, and the derivative of a weighted sum.
+    r"""Compute each label's negative log-probability given all other labels, and the derivative of the weighted sum.
 
     .. math::
         \ell_s = \log \sum_k e^{f_s(k)} - f_s(y_s), \qquad
         f_s(k) = \sum_{f \ni s} \theta_f(y_f \text{ with } y_s = k)
     """
-    # labels: (N,), state of each node; returns terms: (N,), negative log-probabilities without weights
-    # node_weight: (N,) or None, weights of the sum, not negative; None stands for ones
+    # labels: (N,), state of each node
+    # node_weight: (N,) or None, non-negative weights of the terms in the sum; None stands for ones
+    # returns terms: (N,), negative log-probabilities without weights
     changed, scores = compute_changed_scores(model, labels)
     nodes = np.arange(model.n_nodes)
     weight = np.ones(model.n_nodes) if node_weight is None else check_node_weight(node_weight, model.n_nodes)
@@ -48,7 +49,7 @@ def compute_factor_conditionals(model, labels, node_weight=None):
 
 
 def compute_pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1):
-    r"""Compute each label's negative log-probability given the neighbours' labels, and the gradient of a weighted sum.
+    r"""Compute each label's negative log-probability given the neighbours' labels, and the weighted sum's gradient.
 
     .. math::
         \ell_s = -\log p(y_s \mid y_{n(s)})
@@ -60,11 +61,11 @@ def compute_pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1)
     for each end.
     """
     # labels: (N,), state of each node
-    # node_weight: (N,) or None, weights :math:`w_s`, not negative; None stands for ones
-    # n_threads: number of threads for this model; results do not depend on the number of threads
+    # node_weight: (N,) or None, non-negative weights :math:`w_s`; None stands for ones
+    # n_threads: number of threads for this model; results do not depend on it
     # returns terms: (N,) float64, :math:`\ell_s` without weights; gradient: derivatives of the weighted sum
-    # The gradient contains the derivatives with respect to ``model.unary``, in its precision, and with respect to
-    # ``model.tables``, in float64.
+    # The derivatives with respect to ``model.unary`` have the precision of ``model.unary``.
+    # The derivatives with respect to ``model.tables`` are float64.
     labels = check_labels(model, labels)
     n_nodes = len(labels)
     weight = np.empty(0) if node_weight is None else check_node_weight(node_weight, n_nodes)
@@ -96,7 +97,7 @@ def check_node_weight(node_weight, n_nodes):
 
 
 def mask_known_surroundings(model, labels):
-    """Return a mask, (N,) of bool, of the labelled nodes whose neighbours are all labelled."""
+    """Return a mask of the labelled nodes whose neighbours are all labelled, (N,) bool."""
     known = labels >= 0
     kept = known.copy()
     if isinstance(model, FactorGraph):
@@ -145,7 +146,7 @@ class Pseudolikelihood(Objective):
         if np.any(labels < 0):
             kept = mask_known_surroundings(model, labels)
             node_weight = kept * (1.0 if node_weight is None else node_weight)
-            # No node in the sum has an unlabelled neighbour, so the label of unlabelled nodes does not matter.
+            # No node in the sum has an unlabelled neighbour, so unlabelled nodes may get any label here.
             labels = np.maximum(labels, 0)
         if isinstance(model, FactorGraph):
             terms, statistics = compute_factor_conditionals(model, labels, node_weight)

@@ -1,4 +1,4 @@
-"""Models with costs of wrong labels or with a temperature, and the likelihoods of these models."""
+"""Models whose scores include costs of wrong labels or a temperature, and the likelihoods of these models."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ def loss_augmented(model, labels, cost, node_weight=None):
     # labels: (N,) int32; cost: (K, K), cost[a, b] of state a if b is the true state
     # node_weight: (N,), factor by which the cost of each node is multiplied
     labels = check_labels(model, labels, may_miss=True)
-    # In a factor graph, ``cost`` may have more rows than any node has states.
+    # In a factor graph, ``cost`` may have more rows than the largest number of states of a node.
     least, shape = model.n_columns, np.shape(cost)
     if shape != (len(cost),) * 2 or len(cost) < least or (len(cost) > least and not isinstance(model, FactorGraph)):
         raise ValueError(f"cost must have shape {(least, least)}, got {shape}.")
@@ -39,9 +39,9 @@ def loss_augmented(model, labels, cost, node_weight=None):
 
 
 def complete_labels(model, labels, node_weight, inference, n_threads=1):
-    """Complete labels by MAP inference given the known labels; also return weights that are 0 at completed nodes."""
+    """Complete labels by MAP inference given the known labels; also return node weights, with 0 at completed nodes."""
     # labels: (N,) int32, -1 for missing labels; node_weight: (N,) or None
-    # returns labels: (N,) int32; node_weight: (N,), or the given node_weight if no label is missing
+    # returns labels: (N,) int32; node_weight: (N,), or the argument node_weight if no label is missing
     known = labels >= 0
     if known.all():
         return labels, node_weight
@@ -64,7 +64,7 @@ def apply_temperature(model, temperature):
 
 
 def _build_node_factors(n_states, scores):
-    """Build a factor graph with one factor for each node from the rows of an array of scores."""
+    """Build a factor graph in which each node has one factor, with scores from a row of an array."""
     n_nodes = len(n_states)
     return FactorGraph(
         n_states=n_states,
@@ -77,7 +77,7 @@ def _build_node_factors(n_states, scores):
 
 
 class SoftmaxMargin(Objective):
-    r"""Likelihood, exact or approximate, of a model with a temperature and with costs added to the scores.
+    r"""Exact or approximate likelihood of a model with costs added to its scores, and with a temperature.
 
     .. math::
         \ell(\theta) = T \log Z\bigl((\theta + \Delta_{y^*}) / T\bigr) - \mathrm{score}(y^*; \theta), \qquad
@@ -118,13 +118,13 @@ class SoftmaxMargin(Objective):
         return self.likelihood.settle(gradient)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
-        # If there are costs, node weights only scale the costs.
+        # If there are costs, node weights multiply only the costs, not the loss.
         weighs = self.cost is None and node_weight is not None
         options = {"node_weight": node_weight} if weighs else {}
         loss = self.likelihood.loss_statistics(
             self.augmented(model, labels, node_weight), labels, state=state, seed=seed, n_threads=n_threads, **options
         )
-        # The factor T of the loss and the division of scores by T cancel in the derivative.
+        # In the derivative, the factor T of the loss cancels the division of scores by T.
         terms = None if loss.terms is None else self.temperature * loss.terms
         return loss._replace(terms=terms, gap=self.temperature * loss.gap)
 

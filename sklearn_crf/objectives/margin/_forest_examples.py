@@ -1,4 +1,4 @@
-"""Arrays of labelled forests and small graphs with linear scores, for the kernels of structured hinges."""
+"""Arrays that describe labelled forests and small graphs with linear scores, for the kernels of hinge losses."""
 
 from typing import NamedTuple
 
@@ -8,25 +8,25 @@ from sklearn_crf.encoding import SharedRows
 
 
 class ForestExamples(NamedTuple):
-    """Arrays of one batch for the kernels; arrays that are not needed have length 0."""
+    """Arrays that describe one batch to the kernels; arrays that are not needed have length 0."""
 
     labels: np.ndarray  # (N,) int32, true label of each node
     order: np.ndarray  # (N,) int32, nodes of each example, parents before children
     parent: np.ndarray  # (N,) int32, parent of each node, -1 at a root
     half_edge: np.ndarray  # (N,) int32, half-edge from each node to its parent
-    has_cycles: np.ndarray  # (m,) int32, whether an example has cycles, so that its labelings are enumerated
+    has_cycles: np.ndarray  # (m,) int32, whether an example has cycles; its labelings are then enumerated
     earlier_ptr: np.ndarray  # (N + 1,) int64, start of each node in ``earlier``
     earlier: np.ndarray  # (E,) int32, half-edges from each node to neighbours with lower numbers
     edges: np.ndarray  # (E, 2) int32, nodes of each edge
     edge_type: np.ndarray  # (E,) int32, type of each edge
     feature_ptr: np.ndarray  # (N + 1,) int64, first sparse feature of each node, or empty if features are dense
-    feature_index: np.ndarray  # (nnz,) int32, node type times n_features, plus index of the feature
+    feature_index: np.ndarray  # (nnz,) int32, node type times n_features, plus feature index
     edge_weight: np.ndarray  # (E, n_edge_features), features of each edge, or empty if all features are one
     node_type: np.ndarray  # (N,) int32, type of each node, or empty
     barred: np.ndarray  # (N, K) uint8, whether a state of a node is forbidden, or empty
     node_ptr: np.ndarray  # (m + 1,) int64, first node of each example
     edge_ptr: np.ndarray  # (m + 1,) int64, first edge of each example
-    cost: np.ndarray  # (K, K), cost by true state, then other state
+    cost: np.ndarray  # (K, K), cost[b, a] of state a if b is the true state
     node_weight: np.ndarray  # (N,), factor by which the costs of each node are multiplied, or empty
     weight: np.ndarray  # (m,), factor by which the hinge of each example is multiplied
     index: np.ndarray  # type: ignore[assignment]  # (K, K) int32, index of the weight of each table entry
@@ -38,7 +38,7 @@ class ForestExamples(NamedTuple):
     n_members: int
     n_features: int
     n_sharing: int  # number of nodes that share a row of features
-    n_columns: int  # number of columns of feature weights: 1 for two states
+    n_columns: int  # number of columns of feature weights, which is 1 for two states
     n_node_types: int
     n_edge_types: int
     n_edge_features: int
@@ -50,14 +50,14 @@ class ForestExamples(NamedTuple):
         return int(np.diff(self.feature_ptr[self.node_ptr]).max()) if len(self.feature_ptr) else 0
 
     def for_kernel(self):
-        """Return the address of each array, or 0 if the array is empty, followed by the numbers."""
+        """Return the address of each array, with 0 for an empty array, followed by the fields that are numbers."""
         return [x if isinstance(x, int) else x.ctypes.data if x.size else 0 for x in self]
 
 
 def build_forest_examples(batch, potentials, cost, C, constant, sparse=None):
     """Build the :class:`ForestExamples` of a batch of forests or small graphs."""
     # sparse: CSR matrix of sparse node features with separate columns for each node type, or None
-    # cost: (K, K), cost by predicted state, then true state
+    # cost: (K, K), cost[a, b] of predicting a if b is the true state
     # C: factor by which the hinge of an example of weight one is multiplied
     # constant: value of the feature whose weights are the intercepts
     example, form = batch.example, potentials.form
@@ -71,7 +71,7 @@ def build_forest_examples(batch, potentials, cost, C, constant, sparse=None):
         rows, n_sharing = features.rows, features.n_sharing
     else:
         rows = features
-    # Arrays with their types. Kernels read arrays by their addresses.
+    # Each array needs its exact type, because kernels read arrays by their addresses.
     arrays = {
         "labels": (batch.labels, np.int32),
         "order": (graph.forest.order, np.int32),
@@ -140,7 +140,7 @@ def count_member_cycles(batch):
 
 
 def _find_earlier_edges(graph):
-    """Return each node's half-edges to neighbours with lower numbers, as starts and a concatenated list."""
+    """Return where each node's half-edges to lower-numbered neighbours start in a joined list, and the joined list."""
     tail, head = graph.edges.T
     half_edge = 2 * np.arange(graph.n_edges, dtype=np.int32) + (tail < head)
     later = np.maximum(tail, head)
@@ -150,7 +150,7 @@ def _find_earlier_edges(graph):
 
 
 def map_edges_to_members(batch):
-    """Return for each edge of a batch the index of its example."""
+    """Return, for each edge of a batch, the index of its example."""
     # returns: (E,) int32, index of the example of each edge
     tails = batch.example.graph.edges[:, 0]
     return (np.searchsorted(batch.node_ptr, tails, side="right") - 1).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Cutting planes and dual problem of structured hinges of forests and small graphs, computed by kernels."""
+"""Cutting planes and dual problem of structured hinges, computed by kernels for forests and small graphs."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def _scale_features(batch, potentials, scale):
 
 
 def _build_sparse_rows(features, potentials, scale):
-    """Return node features times the scales of their weights, in CSR format with separate columns per node type."""
+    """Multiply node features by the scales of their weights; return CSR rows with separate columns per node type."""
     rows = features.by_node()
     unit = potentials.unpack(scale).coef[:: potentials.n_columns]
     rows.data *= unit[rows.indices].astype(rows.dtype)
@@ -35,7 +35,7 @@ def _build_sparse_rows(features, potentials, scale):
 
 
 def _rescale(features, kind, unit):
-    """Multiply the features of nodes or edges by the factors ``unit`` of their types, in the features' precision."""
+    """Multiply the features of nodes or edges by factors that depend on their type, without a change of precision."""
     # unit: (n_types, n_features), factor for each feature of each type
     return features * unit.astype(features.dtype)[0 if kind is None else kind]
 
@@ -48,8 +48,9 @@ class ForestPlanes(PlaneOracle):
     of a feature are adjacent.
     """
 
-    # risk: risk of a StructuredHinge for which ``applies`` is true; n_blocks: minimum number of blocks of examples
-    # scale: (n_coef,); solvers use weights divided by the scale.
+    # risk: risk of a StructuredHinge for which ``applies`` is true
+    # n_blocks: minimum number of blocks of examples
+    # scale: (n_coef,), numbers by which weights are divided for the solver
     # The scale must be equal for all columns of a node feature, and for all table entries of an edge feature.
     # The scale of intercepts is the value of the constant feature, whose weights are the intercepts.
 
@@ -73,7 +74,7 @@ class ForestPlanes(PlaneOracle):
             build_forest_examples(batch, potentials, cost, C, constant, matrix)
             for batch, matrix in zip(batches, rows, strict=True)
         ]
-        #: Addresses of the examples of all batches, and an empty array in the precision of features, for kernels.
+        #: For kernels: addresses of the examples of all batches; empty array in the precision of the features.
         self.for_kernel = np.array([examples.for_kernel() for examples in self.examples], dtype=np.int64)
         self.precision = np.empty(0, self.examples[0].features.dtype)
         coef = places.coef if self.are_sparse else places.coef.transpose(0, 2, 1)
@@ -88,13 +89,13 @@ class ForestPlanes(PlaneOracle):
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether features are dense and the kernel's exact inference is fast on all examples."""
+        """Return whether features are dense, and the kernel's exact inference is fast on all examples."""
         return type(potentials) is LinearPotentials and _are_quick(objective, potentials, batches)
 
     is_of_forests = True
 
     def dual(self, bounded):
-        """Return the dual variables, including multipliers that keep ``bounded`` weights non-negative."""
+        """Return the dual variables, which include multipliers for the non-negative weights of the mask ``bounded``."""
         return ForestDual(self, bounded)
 
     def value_grad(self, x):
@@ -109,7 +110,7 @@ class ForestPlanes(PlaneOracle):
         return sum(self._sum(self._parts, x, with_slopes=False)[1][:, 0].tolist())
 
     def __call__(self, block, x):
-        """Return slopes (m, n_coef) and offsets (m,) of the highest planes at x for the m examples of a block."""
+        """Return slopes (m, n_coef) and offsets (m,) of the highest plane at x of each of the m examples of a block."""
         batch, start, stop = self._blocks[block]
         members = np.arange(start, stop)
         self.n_inference_calls += len(members)
@@ -117,13 +118,13 @@ class ForestPlanes(PlaneOracle):
         return slopes, sums[:, 1]
 
     def _sum(self, parts, x, with_slopes=True):
-        """Add the planes of each part; return the slopes, (n_parts, n), and the values and offsets, (n_parts, 2)."""
+        """Add the planes of each part; return the summed slopes, (n_parts, n), and values and offsets, (n_parts, 2)."""
         slopes, sums = np.zeros((len(parts), len(x) if with_slopes else 0)), np.empty((len(parts), 2))
         sum_planes(self.for_kernel, self.precision, parts, x, slopes, sums, self.n_threads)
         return slopes, sums
 
     def _cut(self, n_nodes):
-        """Divide each batch into parts of about ``n_nodes`` nodes; return the batch, start and stop of each part."""
+        """Divide each batch into parts of about ``n_nodes`` nodes; return, for each part, its batch, start and stop."""
         parts = []
         for batch, examples in enumerate(self.examples):
             first = np.unique(examples.node_ptr[:-1] // n_nodes, return_index=True)[1]
@@ -134,18 +135,18 @@ class ForestPlanes(PlaneOracle):
 
 
 class SparseForestPlanes(ForestPlanes):
-    """Version of :class:`ForestPlanes` for sparse features, with the dual only, because slopes would be too large."""
+    """Version of :class:`ForestPlanes` for sparse features, only for the dual, because slopes would be too large."""
 
     path = name = "duals of sparse forests"
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether features are sparse, weights exist for all states, and exact inference is fast."""
+        """Return whether features are sparse, all pairs of features and states have weights, and inference is fast."""
         is_read = type(potentials) is SparsePotentials and potentials.pairs.are_all
         return is_read and _are_quick(objective, potentials, batches)
 
 
-# Largest number of labelings of an example with cycles that the kernel enumerates at each step
+# Maximum number of labelings of an example with cycles. The kernel enumerates these labelings at each step.
 _ENUMERABLE = 4096
 
 
@@ -162,14 +163,14 @@ def _are_quick(objective, potentials, batches):
     )
 
 
-# Maximum number of nodes of a joined batch, block or part; minimum number of parts in a pass over all examples
+# Maximum number of nodes of a joined batch, of a block, and of a part; minimum number of parts in a pass.
 _LARGEST = 4096
 _PARTS = 16
 
-# Number of steps in one kernel call. Training can be interrupted between kernel calls.
+# Maximum number of steps in one kernel call. Training can be interrupted between kernel calls.
 _STEPS_OF_CALL = 4096
 
-# Minimum number of groups in a pass; maximum number of examples of a group
+# Minimum number of groups in a pass; maximum number of examples in a group.
 _GROUPS, _LARGEST_GROUP = 64, 16
 
 
@@ -187,8 +188,8 @@ class ForestDual:
     of the table weights that the labels have touched so far.
     """
 
-    # bounded: (n_coef,) bool, mask of weights that must not be negative, in the order of the kernel
-    # group: maximum number of examples of a group; None stands for 1/64 of all examples, at least one and at most 16
+    # bounded: (n_coef,) bool, mask of the weights that must not be negative, in the order of the kernel
+    # group: maximum number of examples in a group; None stands for 1/64 of all examples, but at least 1 and at most 16
 
     def __init__(self, planes, bounded, group=None):
         n = len(bounded)
@@ -199,11 +200,11 @@ class ForestDual:
         self._free = np.zeros(len(self._bounded))  # bounded entries of x, before projection
         self._n_steps = 0
         sizes = [(examples.n_members, len(examples.labels)) for examples in planes.examples]
-        self._first = np.cumsum([(0, 0), *sizes], axis=0).T.copy()  # first example and first node of each batch
+        self._first = np.cumsum([(0, 0), *sizes], axis=0).T.copy()  # first example and node of each batch
         n_members = self._first[0, -1]
         self._shares, self._rows = np.zeros((0, 0)), _TableRows(np.zeros(0, dtype=np.int64))
         if planes.are_sparse:
-            # Shares are set without an identity matrix, which would take much memory if there are many labels.
+            # Rows of an identity matrix would give the same shares, but take much memory if there are many labels.
             self._shares = np.concatenate([_encode_one_hot(each.labels, len(each.cost)) for each in planes.examples])
             # A plane has entries for the table weights of the worst and of the true labeling.
             touched = [2 * np.diff(each.edge_ptr) * each.n_edge_features for each in planes.examples]
@@ -212,7 +213,7 @@ class ForestDual:
         self._offsets = np.zeros(n_members)
         self._largest = int(np.clip(n_members // _GROUPS, 1, _LARGEST_GROUP)) if group is None else group
         self._group = 1  # number of examples of the next group
-        self._lag = np.zeros(n)  # difference between x and mean, up to a factor
+        self._lag = np.zeros(n)  # difference between x and mean, up to a constant factor
         self._most_features = max(examples.most_features for examples in planes.examples)
 
     @property
@@ -222,7 +223,7 @@ class ForestDual:
 
     def pass_over(self, rng):
         """Make one step for each example, in random order, and return the sum of the gaps of the examples."""
-        # The gap of an example is the value of its highest plane minus the value of the combination.
+        # The gap of an example is the value of its highest plane minus the value of its combination of planes.
         members = rng.permutation(len(self._offsets)).astype(np.int32)
         self._rows.reserve()
         calls = range(0, len(members), _STEPS_OF_CALL)
@@ -258,9 +259,9 @@ class ForestDual:
 
 
 class _TableRows:
-    """Sparse rows of table weights, one for each example, with space for the entries of one more plane."""
+    """Sparse rows of table weights, one for each example, with space to add the entries of another plane."""
 
-    # most_touched: (m,), largest number of entries of one plane of each example
+    # most_touched: (m,), for each example, the maximum number of entries of one of its planes
 
     def __init__(self, most_touched):
         self._most_touched = most_touched
@@ -273,7 +274,7 @@ class _TableRows:
         room = np.diff(self.ptr) - self.sizes
         if np.all(room >= self._most_touched):
             return
-        # Reserve space for a quarter more entries, so that not every pass moves all entries.
+        # A quarter of the space is kept free, so that not every pass has to move all entries.
         ptr = np.concatenate(([0], np.cumsum(self.sizes + self._most_touched + self.sizes // 4)))
         before, after = (np.repeat(first[:-1], self.sizes) for first in (self.ptr, ptr))
         within = np.arange(len(before)) - np.repeat(np.cumsum(self.sizes) - self.sizes, self.sizes)

@@ -1,4 +1,4 @@
-"""Structured hinge losses over labelings and over the local polytope, with margin rescaling."""
+"""Structured hinge losses with margin rescaling: over labelings, and over the local polytope."""
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class StructuredHinge(Objective):
         )
 
     def _complete(self, model, labels, node_weight, n_threads):
-        """Return the labels and cost weights completed by :func:`complete_labels`."""
+        """Return the labels and node weights that :func:`complete_labels` returns."""
         labels = check_labels(model, labels, may_miss=True)
         return complete_labels(model, labels, node_weight, self.inference, n_threads)
 
@@ -132,13 +132,12 @@ class RelaxedHinge(StructuredHinge):
     fractional labelings (overgenerating training), so the relaxation tends to be tight on the training examples. Any
     feasible :math:`\tau` that inference returns gives a cutting plane below the loss; ``Loss.gap`` is the difference
     between the bound of the inference and this plane. The labelings of the inference must have the attribute
-    ``fractional`` (AD3,
-    LinearProgram). Source: Jancsary 2012, M3N recipe 2.
+    ``fractional`` (AD3, LinearProgram). Source: Jancsary 2012, M3N recipe 2.
     """
 
     def worst_statistics(self, model, labels, *, node_weight=None, state=None, n_threads=1):
-        """Compute the statistics of the point of the local polytope with the highest cost plus score."""
-        # state: state of the previous result of the inference
+        """Find the point of the local polytope with the highest cost plus score, and return its statistics."""
+        # state: ``state`` of the inference's previous result
         # returns: statistics; cost of each node, (N,); score of each node without costs, (N,); Labeling
         # The score of an edge is added to the score of its first node.
         labels = check_labels(model, labels)
@@ -177,5 +176,5 @@ def is_whole(found):
     return bool(found.fractional.max(axis=1).min(initial=1.0) > 1 - _WHOLE)
 
 
-# Tolerance for the solver's probabilities that should be 1
+# Probabilities of the solver count as 1 if they are within this tolerance of 1.
 _WHOLE = 1e-9

@@ -1,4 +1,4 @@
-"""Losses of MAP labelings of small lattices with two states, for which one kernel call computes all minimum cuts."""
+"""Losses of MAP labelings of small lattices with two states; one kernel call computes all minimum cuts."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from sklearn_crf.potentials import LinearPotentials
 
 
 def supports_cuts(potentials: Any) -> bool:
-    """Return whether potentials have two classes and dense features, as the kernel of minimum cuts requires."""
+    """Return whether potentials have two classes and dense features, which the kernel of minimum cuts requires."""
     if type(potentials) is not LinearPotentials or potentials.forbids or potentials.n_node_types > 1:
         return False
     return potentials.n_classes == 2 and potentials.n_features > 0
@@ -40,7 +40,7 @@ def cut_scores(potentials: LinearPotentials, coef: np.ndarray, dtype: np.dtype) 
 
 
 class PassOfCuts:
-    r"""Risk of losses of MAP labelings, which are minimum cuts of small lattices.
+    r"""Risk of losses of MAP labelings, computed by minimum cuts of small lattices.
 
     .. math::
         \ell = \max_y \mathrm{score}(y) - \mathrm{score}(y^*), \qquad
@@ -60,7 +60,7 @@ class PassOfCuts:
         for i, batch in enumerate(risk.batches):
             labels, offset = np.ascontiguousarray(batch.labels, dtype=np.int32), None
             if cost is not None:
-                # cost: (2, 2), cost by predicted state, then true state
+                # cost: (2, 2), cost[a, b] of predicting a if b is the true state
                 offset = (cost[1] - cost[0])[labels]
                 if batch.node_weight is not None:
                     offset = offset * batch.node_weight
@@ -84,7 +84,7 @@ class PassOfCuts:
         return RiskValue(float(value), gradient, float(n_errors), converged=True, n_nonsubmodular=0)
 
     def planes(self, chosen, coef, n_jobs):
-        """Return slope (n_coef,) and cost of each batch's weighted cutting plane, or None as ``value_grad`` does."""
+        """Return slope and cost of the weighted cutting plane of each chosen batch, or None if no cut is possible."""
         found = self._solve(chosen, coef, n_jobs)
         each = zip(self._weight[chosen], *found, strict=True)
         return [
@@ -107,7 +107,7 @@ class PassOfCuts:
 
 
 def _is_labelled_cut(inference, batch):
-    """Return whether a batch is fully labelled, stores its edges and is labelled by a minimum cut."""
+    """Return whether a batch is fully labelled, stores its edges, and gets its best labels by a minimum cut."""
     if batch.labels is None or np.min(batch.labels, initial=0) < 0 or isinstance(batch.example, ComputedEdges):
         return False
     return is_cut(inference, batch.example)

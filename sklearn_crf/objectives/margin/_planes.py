@@ -21,7 +21,7 @@ from sklearn_crf.potentials import ExtendedPotentials, FactorPotentials, SparseP
 
 
 class PlaneOracle:
-    r"""Oracle for the highest cutting planes of the losses of the examples in a block.
+    r"""Oracle that finds the highest cutting plane of the loss of each example in a block.
 
     .. math::
         C \omega_i \, \ell_i(w) = \max_y \bigl( o_{iy} + s_{iy}^\top w \bigr), \qquad
@@ -57,7 +57,7 @@ class PlaneOracle:
 
     def value_grad(self, x):
         """Return C times the sum of all losses, and a subgradient."""
-        # returns: value for the labelings found, and upper bound proven by inference; subgradient, (n_coef,)
+        # returns: value at the labelings found; upper bound that inference proves; subgradient, (n_coef,)
         found = self.risk.value_grad(self.weights_of(x))
         self.n_inference_calls += self.risk.n_examples
         value = self._C * found.value
@@ -74,7 +74,7 @@ class PlaneOracle:
         return coef
 
     def __call__(self, block, x):
-        """Return slopes (m, n_coef) and offsets (m,) of the highest planes at x for the m examples of a block."""
+        """Return slopes (m, n_coef) and offsets (m,) of the highest plane at x of each of the m examples of a block."""
         coef = self.weights_of(x)
         parts = self._compute_planes(self.blocks[block], coef)
         self.n_inference_calls += self.sizes[block]
@@ -106,17 +106,17 @@ class PlaneOracle:
         return self._pull_back(i, self._compute_differences(i, model, found), cost, scores, coef)
 
     def _has_fixed_scores(self, i):
-        """Return whether the model of a batch has scores without weights."""
+        """Return whether the model of a batch contains scores that do not depend on weights."""
         potentials = self.risk.potentials
         return potentials.edge_costs is not None or bool(self.risk.batches[i].example.fixed_factors)
 
     def _compute_fractional_planes(self, i, model, coef):
-        """Return the planes that the worst point of the local polytope defines."""
+        """Return the planes that are defined by the point of the local polytope with the highest loss."""
         batch, objective = self.risk.batches[i], self.risk.objective
         statistics, cost, scores, found = objective.worst_statistics(
             model, batch.labels, node_weight=batch.node_weight, state=self._states[i]
         )
-        # A batch of several examples is a forest, on which the relaxation is exact.
+        # A batch of several examples consists of forests, on which the relaxation is exact.
         if is_whole(found) or len(batch.members) > 1:
             return self._compute_labeling_planes(i, model, found.labels, coef)
         self._states[i] = found.state
@@ -125,8 +125,8 @@ class PlaneOracle:
         return self._pull_back(i, differences, cost, scores, coef)
 
     def _pull_back(self, i, differences, cost, scores, coef):
-        """Return the planes of a batch. ``scores`` is None unless some scores have no weights."""
-        # scores: (N,) or None, differences in score between the labels found and the true labels
+        """Compute the planes of a batch from differences of statistics and from costs."""
+        # scores: (N,), scores of the labels found minus scores of the true labels; None if all scores depend on weights
         batch = self.risk.batches[i]
         if len(batch.members) == 1:
             slopes = self.risk.potentials.pullback(batch.example, differences)[np.newaxis]
@@ -136,7 +136,7 @@ class PlaneOracle:
         total = np.add.reduceat(cost, batch.node_ptr[:-1])
         factor = self.risk.objective.compute_slope_factor(total)
         if scores is not None:
-            # Scores without weights are a constant of the plane.
+            # Scores that do not depend on weights are constants, which belong to the offset of the plane.
             total = total + factor * (np.add.reduceat(scores, batch.node_ptr[:-1]) - slopes @ coef)
         slopes *= (weight * factor)[:, None] * self._scale
         return slopes, weight * total
@@ -191,7 +191,7 @@ class PlanesOfCuts(PlaneOracle):
 
 
 class ShardPlanes(PlaneOracle):
-    r"""Oracle for the highest cutting plane of the loss of all shards, for solvers that use planes of the total loss.
+    r"""Oracle that finds the highest cutting plane of the total loss of all shards.
 
     .. math::
         C R(w) = \max_y \bigl( o_y + s_y^\top w \bigr), \qquad s_y = C \nabla R(w), \qquad
@@ -228,13 +228,13 @@ def split_risk_into_blocks(risk):
     meanwhile. The small examples of a block are therefore joined into two batches, for two threads. Examples are not
     joined if their labelings are enumerated, or if the loss is not a sum over joined examples.
     """
-    # returns: risk; list of lists of indices of batches
+    # returns: risk; list of blocks, each of which is a list of indices of batches
     objective, potentials = risk.objective, risk.potentials
     if type(objective) is not StructuredHinge or isinstance(potentials, SparsePotentials | FactorPotentials):
         return risk, make_blocks(risk.batches)
 
     def may_join(batch):
-        # Some edge features are computed when they are read. Joining them would require storing them.
+        # Other types of examples compute edge features when they are read. To join them, edge features would be stored.
         few = n_labelings(batch.example.n_nodes, potentials.n_classes) <= objective.inference.enumerates
         return type(batch.example) is Example and not few
 
@@ -251,7 +251,7 @@ def split_risk_into_blocks(risk):
 
 
 # _MOST_JOINED: maximum number of batches of a block
-# _FEW_NODES, _MANY_NODES: smallest and largest value of the limit on the number of nodes of a joined batch
+# The number of nodes of a joined batch has a limit that lies between _FEW_NODES and _MANY_NODES.
 _MOST_JOINED = 16
 _FEW_NODES = 512
 _MANY_NODES = 8192

@@ -11,7 +11,7 @@ from sklearn_crf.objectives.margin._hinges import StructuredHinge
 
 
 def find_best_by_cost(model, cost):
-    r"""Return the best score of all labelings of a forest for each total cost.
+    r"""Return, for each total cost, the best score among the labelings of a forest with this cost.
 
     .. math::
         m(c) = \max \{ \mathrm{score}(y) : \textstyle\sum_s c_s(y_s) = c \}
@@ -28,7 +28,7 @@ def find_best_by_cost(model, cost):
     parent = np.full(graph.n_nodes, graph.n_nodes)
     parent[has_parent] = neighbor[slot[has_parent]]
     tables = model.edge_tables().astype(np.float64)
-    # An additional node, which has one state and no cost, is the parent of all roots.
+    # An added node is the parent of all roots. It has one state and no cost.
     best = [
         _arrange_scores_by_cost(unary, own) for unary, own in zip(model.unary.astype(np.float64), cost, strict=True)
     ]
@@ -49,7 +49,7 @@ def find_best_by_cost(model, cost):
         labels = np.zeros(graph.n_nodes + 1, dtype=np.int32)
         left = np.zeros(graph.n_nodes + 1, dtype=np.int64)
         left[-1] = total
-        # Costs of children are subtracted in reverse order: the child that was joined last comes first.
+        # Costs of children are subtracted in reverse order: first the cost of the child that was joined last.
         for s in order.tolist():
             own = child_cost[s][left[parent[s]], labels[parent[s]]]
             left[parent[s]] -= own
@@ -60,14 +60,14 @@ def find_best_by_cost(model, cost):
 
 
 def _arrange_scores_by_cost(unary, cost):
-    """Return an array (most + 1, K) with the score of each state at the cost of the state, and -inf elsewhere."""
+    """Return an array (most + 1, K) that has each state's score in the row given by its cost, and -inf elsewhere."""
     own = np.full((int(cost.max()) + 1, len(unary)), -np.inf)
     own[cost, np.arange(len(unary))] = unary
     return own
 
 
 def _join_child(own, message):
-    """Join one more child to a node; return the best score for each cost, and the child's cost in each best score."""
+    """Join another child to a node; return, for each total cost, the best score and the child's share of the cost."""
     longer, shorter = (own, message) if len(own) >= len(message) else (message, own)
     joined = np.full((len(own) + len(message) - 1, own.shape[1]), -np.inf)
     taken = np.zeros(joined.shape, dtype=np.int64)
@@ -99,7 +99,7 @@ class Product(NamedTuple):
 
 
 def find_largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9):
-    r"""Find the labeling with the largest product of cost and slack, with an oracle for the best labeling at a price.
+    r"""Find the labeling with the largest product of cost and slack; an oracle finds the best labeling for a price.
 
     .. math::
         \max_y \; c(y) \, g(y) \;\le\; \max_c \; c \min_\lambda \Bigl( \max_y \bigl[ g(y) + \lambda c(y) \bigr]
@@ -141,7 +141,7 @@ def find_largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9
 
 
 class _Span(NamedTuple):
-    """Interval of costs between two corners; open if the hull may rise above the line between the corners."""
+    """Interval of costs between two corners. It is open if the hull may rise above the line between the corners."""
 
     left: float
     left_slack: float
@@ -156,12 +156,12 @@ class _Span(NamedTuple):
 
     @property
     def price(self):
-        """Price at which both corners are equally good."""
+        """Price at which both corners have equal sums of slack and price times cost."""
         return (self.left_slack - self.right_slack) / (self.right - self.left)
 
     @property
     def level(self):
-        """Sum of the slack and price times cost, which is equal for both corners."""
+        """Slack plus price times cost, which is equal for both corners."""
         return self.left_slack + self.price * self.left
 
     def split(self, cost, slack):
@@ -172,7 +172,7 @@ class _Span(NamedTuple):
 
 
 class _Hull:
-    """Lines that bound the slacks of all labelings, and the best labeling found."""
+    """Upper hull: lines that bound the slacks of all labelings, and the best labeling found."""
 
     def __init__(self, costliest, integral):
         self.labels, self.value = None, 0.0
@@ -181,17 +181,17 @@ class _Hull:
         self._offer(costliest)
 
     def add(self, price, found):
-        """Add a labeling, and the line that bounds the slacks of all labelings; return the labeling."""
+        """Add the labeling ``found``, and its line, which bounds the slacks of all labelings; return ``found``."""
         self._offer(found)
         self._prices, self._levels = np.append(self._prices, price), np.append(self._levels, found.bound)
         return found
 
     def bound(self, left, right):
-        """Return an upper bound on the product of cost and slack for costs in an interval, from all lines."""
+        """Return the upper bound that all lines imply on the product of cost and slack for costs in an interval."""
         prices, levels = self._prices, self._levels
         first, second = np.triu_indices(len(prices), 1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            # Candidates are the crossings of two lines, and the cost at which cost times a line is highest.
+            # The maximum is at a crossing of two lines, at the maximum of cost times a line, or at an interval end.
             kinks = (levels[first] - levels[second]) / (prices[first] - prices[second])
             costs = np.concatenate((kinks, levels / (2.0 * prices), [left, right]))
         costs = np.clip(costs[np.isfinite(costs)], left, right)
@@ -223,21 +223,21 @@ class SlackRescaledHinge(StructuredHinge):
     """
 
     # cost: (K, K), cost[a, b] of state a if b is the true state, not negative, zero on the diagonal
-    # single_nodes: whether each node is an example, in models without edges; otherwise a model is one example
+    # single_nodes: whether each node of a model is an example; otherwise the model is one example
 
     def __init__(self, inference, cost, single_nodes=False):
         super().__init__(inference, cost)
-        # The search may find the largest product only up to a gap.
+        # The search might not find the largest product exactly, but only up to a gap.
         self.exact_on = None
         self.single_nodes = single_nodes
 
     def compute_slope_factor(self, cost):
-        """Return the cost of each example, the factor of its difference in statistics in the gradient."""
+        """Return the cost of each example, which multiplies the example's difference in statistics in the gradient."""
         return cost
 
     def most_violated(self, model, labels, *, node_weight=None, state=None, n_threads=1):
         """Find the labeling with the highest product of cost and slack, where ``slack = 1 + score - true score``."""
-        # returns: Labeling, with the product as score and a bound on the product as bound
+        # returns: Labeling, whose score is the product and whose bound is an upper bound on the product
         if isinstance(model, FactorGraph):
             raise ValueError("rescaling='slack' supports only nodes and edges, not factors: use rescaling='margin'.")
         labels = check_labels(model, labels)
@@ -262,7 +262,7 @@ class SlackRescaledHinge(StructuredHinge):
         factor = cost if self.single_nodes else np.full(len(cost), cost.sum())
         difference = compute_labeling_statistics(model, found.labels).minus(compute_labeling_statistics(model, labels))
         return Loss(
-            # Every example is one node, so there are no edges, and the factor of the tables does not matter.
+            # If every example is a single node, there are no edges, so the factor of the tables does not matter.
             statistics=difference.scaled(factor[:, None], factor[:1].sum()),
             terms=cost + factor * (compute_score_terms(model, found.labels) - compute_score_terms(model, labels)),
             predicted=found.labels,
@@ -294,13 +294,13 @@ class SlackRescaledHinge(StructuredHinge):
         return Labeling(chosen, found.value, found.bound, converged=converged, state=state)
 
 
-# Relative rounding error of the product
+# Relative rounding error of the product of cost and slack.
 _ROUNDING = 1e-9
 
 #: Largest number of labelings of an example that are enumerated.
 ENUMERABLE = 4096
 
-#: : Maximum product of total cost, number of nodes and number of state pairs for dynamic programming.
+#: Maximum product of total cost, number of nodes and number of state pairs for dynamic programming.
 PROFILED = 20_000_000
 
 
