@@ -26,7 +26,7 @@ from sklearn_crf.rtf._sharded import read_shards
 from sklearn_crf.rtf._training import Trained, train
 from sklearn_crf.rtf.images._input import OF_INPUT, Reading
 
-# Objects that an error message suggests if a nested parameter is set but the parameter itself is a name or a number.
+# Objects that error messages suggest if a nested parameter is set, but the parameter holds a name or a number.
 _NESTED = {name: f"{kind.__name__}()" for name, kind in OPTION_CLASSES.items()}
 _NESTED |= {"inference": "ConjugateGradient()", "filter_bank": "FilterBank()"}
 

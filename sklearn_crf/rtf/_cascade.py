@@ -26,7 +26,7 @@ from sklearn_crf.rtf.images._input import Reading
 
 
 def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, callbacks: list):
-    """Train the fields of a cascade; return each trained field, and fitted attributes of the cascade."""
+    """Train the fields of a cascade; return the trained fields and the fitted attributes of the cascade."""
     # callbacks: list with the argument ``callbacks`` of ``train`` for each field
     targets: Any = options.targets
     if cascade.joint and not targets.are_predicted:
@@ -99,7 +99,7 @@ def _split_into_folds(cascade, n_images, seed):
 
 
 def _predict_by_folds(options, trained, folds, of_folds, X, degradations):
-    """Return predictions of images by a field or, with folds, by fields that were trained on other images."""
+    """Predict training images; with folds, predict each image by a field that was trained on the other folds."""
     if not folds:
         return _predict_field(options, trained.attributes, X, degradations)
     found: list = [None] * len(X)
@@ -141,7 +141,7 @@ def values_of(reading: Reading, solver, n_jobs, X, degradations):
 
 
 def read_observed_planes(reading: Reading, X, degradations):
-    """Read images on the lattice of y; return their planes, and observation terms if degraded."""
+    """Read images on the lattice of y; return their planes and, for degraded images, the observation terms."""
     planes = reading.read_planes_to_predict(X)
     if degradations is None:
         return planes, None
@@ -177,7 +177,7 @@ def append_channels(X, predicted):
 
 
 def compute_channel_gradient(potentials, coef, image, linear, channels):
-    """Convert the derivative with respect to the linear coefficients h to the derivative for some channels of an image.
+    """Convert the derivative with respect to h to the derivative with respect to the given channels of an image.
 
     The leaf of each factor is held fixed.
     """
@@ -200,14 +200,14 @@ def compute_channel_gradient(potentials, coef, image, linear, channels):
 
 
 class Stage(NamedTuple):
-    """One field of a cascade, with its input for some images."""
+    """One field of a cascade, with the images that it receives as input."""
 
     field: TreeField
     images: list  # list of FieldImage
     channels: list | None  # channels that hold the previous field's prediction; None for the first field
-    mean: np.ndarray  # (D,); the channels are mean + scale * (prediction of the previous field)
-    scale: np.ndarray  # (D,), scale of the channels
-    whitening: list | None = None  # whitening matrix of each type, in training
+    mean: np.ndarray  # (D,); these channels equal mean + scale * (prediction of the previous field)
+    scale: np.ndarray  # (D,), the factor ``scale`` above
+    whitening: list | None = None  # whitening matrix of each factor type; only used in training
 
     @property
     def potentials(self):
@@ -319,7 +319,7 @@ class JointTraining:
         self.n_jobs = stages[-1].n_jobs
 
     def run(self, n_rounds):
-        """Run joint training; return the loss at the start and after each round, on held-out images if possible."""
+        """Run joint training; return the loss at the start and after each round, if possible on held-out images."""
         best, curve = self.fitted, []
         with limit_blas_threads(), keep_tasks_in_process():
             for number in range(n_rounds + 1):
@@ -372,7 +372,7 @@ class JointTraining:
         return self._prepare_risk(made, plan, rng), plan
 
     def _read(self, stage, fitted, X, degradations):
-        """Return the options for training a fitted field of the cascade further, and the data of the field."""
+        """Return the options for further training of a fitted field, and the training data for this field."""
         targets = replace(stage.targets, corruption=None, former=fitted)
         options = replace(stage, targets=targets, reading=stage.reading.match_fitted_attributes(fitted))
         read = targets.read(options.reading, X, self.y, self.sample_weight, False, degradations)

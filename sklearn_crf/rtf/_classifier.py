@@ -61,8 +61,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     .. math::
         \hat{y}_s = \arg\min_k \|u_s - e_k\|, \qquad u = \mathrm{E}[y \mid x]
 
-    where :math:`e_k` is the code of class k and u is the mean of the field, see :class:`RegressionTreeField`. Whatever
-    the dependencies between labels, the prediction needs only a single solve.
+    where :math:`e_k` is the code of class k and u is the mean of the field, see :class:`RegressionTreeField`. The
+    prediction needs only one solve, for any dependencies between labels.
 
     Losses of scores (``"logistic"`` and ``"multinomial"``) interpret the K values of a pixel as unnormalised
     log-probabilities of its label, and define a distribution over labelings,
@@ -106,13 +106,13 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Code of a class: a unit vector, so that all classes are equally far apart, or a single value, the class index.
         Losses of scores ignore it.
     class_weight : dict, "balanced" or None, default=None
-        Weight of the pixels of each class. ``"balanced"`` is inversely proportional to the number of pixels in a class.
+        Weight of the pixels of each class. ``"balanced"`` weights are inversely proportional to the pixel counts.
         With the exact likelihood and pairs, the loss is not a sum over pixels. Each image is then weighted by the mean
         weight of its pixels, and ``predict`` multiplies the components of the mean by the weights.
     cost : array-like of shape (n_classes, n_classes), default=None
         ``cost[a, b]`` is the cost of predicting class a if b is true, in the order of ``classes`` if given, else of
-        ``classes_``. The label with the smallest expected cost is predicted. Costs need probabilities, and so a loss of
-        scores. None is a cost of 1 for every error.
+        ``classes_``. The label with the smallest expected cost is predicted. Costs need probabilities, which only
+        losses of scores provide. With None, every error costs 1.
     classes : array-like, default=None
         All classes, if some may be missing from the training labels.
     missing_label : object, default=None
@@ -558,7 +558,7 @@ def build_label_task(classifier: RegressionTreeFieldClassifier) -> TiledTask:
 
 
 def _insert_known_rows(found, known, certain):
-    """Return arrays (N, n_classes) in which rows of pixels with a known class are replaced by rows of ``certain``."""
+    """Return arrays (N, n_classes) in which ``certain`` replaces the rows of pixels with a known class."""
     if known is None:
         return found
     return [np.where(own[:, None] < 0, part, certain[own]) for own, part in zip(known, found, strict=True)]

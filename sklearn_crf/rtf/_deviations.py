@@ -11,7 +11,7 @@ from sklearn_crf.rtf.images._degradation import solve_from_image
 
 
 def fit_held_out_errors(objective, field, data, rng, n_jobs):
-    r"""Return a regression tree of the squared errors on held-out images, and the root mean square error of its leaves.
+    r"""Return a regression tree for squared errors on held-out images, and the root mean square error in each leaf.
 
     .. math::
         \sigma_l = \sqrt{\frac{1}{\sum_{s : l(s) = l} w_s} \sum_{s : l(s) = l} w_s (u_s - y_s)^2}
@@ -72,7 +72,7 @@ def _shapes(data, part):
 
 
 def _sample_squared_errors(data, part, objective, field, tests, n_jobs):
-    """Return the responses to tests (T, n), squared errors (D, n) and weights (n,) of sampled pixels of each image."""
+    """Return, for each image, test responses (T, n), squared errors (D, n) and weights (n,) of sampled pixels."""
 
     def finish(image, mean, target, weight):
         errors = (mean.astype(np.float64) - target) ** 2
@@ -104,7 +104,7 @@ def is_worse_than_mean(images, bank, field, solver, n_jobs):
 
 
 def _sum_squares(data, part, solver, field, n_jobs):
-    """Return sums (4, D) for each image: number, sum and sum of squares of known targets, and sum of squared errors."""
+    """Return, for each image, rows (4, D): count, sum and sum of squares of known targets; sum of squared errors."""
 
     def finish(image, mean, target, weight):
         known = ~np.isnan(target)
@@ -115,11 +115,11 @@ def _sum_squares(data, part, solver, field, n_jobs):
 
 
 def compute_class_scores(objective, field, data, n_classes, n_jobs):
-    """Return scores (n_classes, D) that represent known labels: means over correctly labelled training pixels."""
+    """Return scores (n_classes, D) that represent known labels: mean scores of correctly labelled training pixels."""
     # data: images, in memory or in shards
     found = data.parts(_sum_class_scores, objective, field, n_classes, n_jobs)
     sums = np.sum([own for part in found for own in part], axis=0)
-    # Means over correctly labelled pixels of each class, or over all pixels of the class if no pixel is correct
+    # Mean scores of the correctly labelled pixels of each class, or of all its pixels if none is correctly labelled
     number, total = sums[..., -1:], sums[..., :-1]
     right, every = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
     scores = np.where(number[0] > 0, right, every)
@@ -134,12 +134,12 @@ def compute_class_scores(objective, field, data, n_classes, n_jobs):
 
 
 def _sum_class_scores(data, part, objective, field, n_classes, n_jobs):
-    """Sum the scores and count the pixels of each class, for correctly labelled pixels and for all pixels."""
+    """Sum the scores and count the pixels of each class: once over correctly labelled pixels, once over all pixels."""
     # returns a list of arrays (2, n_classes, D + 1), one for each image
 
     def finish(image, mean, target, weight):
         scores = mean.astype(np.float64)
-        # The highest score must belong to the pixel's class. A single score belongs to the second of two classes.
+        # A pixel is correct if its class has the highest score. A single score belongs to the second of two classes.
         label, own = (
             values.argmax(axis=1) if values.shape[1] > 1 else np.where(values[:, 0] > 0, 1, 0)
             for values in (target, scores)

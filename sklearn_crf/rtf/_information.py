@@ -5,16 +5,18 @@ from functools import lru_cache, partial
 import numpy as np
 import scipy.sparse as sp
 
-# Exponents of the scales, from fine to coarse; side and standard deviation of the window.
+# SCALES: exponent of the similarity at each scale, from fine to coarse.
+# WINDOW, _SIGMA: side and standard deviation of the Gaussian window.
 SCALES = np.array([0.0448, 0.2856, 0.3001, 0.2363, 0.1333])
 WINDOW, _SIGMA = 11, 1.5
 
-# Stabilising constants of the similarity for values from 0 to 255; variance of the perceptual noise.
+# _C1, _C2: constants that stabilise the similarity, for values from 0 to 255.
+# _NOISE: variance of the perceptual noise.
 _C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 _NOISE = 0.4
 
-# Variance below which a neighbourhood counts as flat.
-# Minimum similarity of a scale, positive so that its power is real.
+# _FLAT: variance below which a neighbourhood counts as flat.
+# _LEAST: minimum similarity at a scale; it is positive, so that powers of similarities are real.
 _FLAT = 1e-15
 _LEAST = 1e-6
 
@@ -46,7 +48,7 @@ def similarity(prediction, target):
 
 
 class Windows:
-    """Local means, variances and covariances of two images, and their derivatives with respect to the first image."""
+    """Local means, variances and covariances of two images, with derivatives with respect to the first image."""
 
     def __init__(self, p, t, means, adjoint):
         # means: function of an image that returns the means of its windows; adjoint: adjoint of this linear map
@@ -56,7 +58,7 @@ class Windows:
         self.covariance = means(p * t) - self.mean_p * self.mean_t
 
     def pulled_back(self, by_mean, by_variance, by_covariance):
-        """Convert derivatives for the first image's mean, variance and covariance to a derivative for the image."""
+        """Convert derivatives with respect to the first image's moments to the derivative with respect to the image."""
         by_mean = by_mean - by_covariance * self.mean_t - 2 * by_variance * self.mean_p
         own, cross = 2 * self.p * self._adjoint(by_variance), self.t * self._adjoint(by_covariance)
         return self._adjoint(by_mean) + own + cross
@@ -179,7 +181,7 @@ def _back(matrices, values):
 
 
 def _build_filter_matrix(taps, n, mode):
-    """Return the matrix that correlates n values with ``taps``; ``mode`` selects mirrored or zero borders."""
+    """Return the matrix that correlates n values with ``taps``; unless ``mode="mirror"``, values outside are 0."""
     half = len(taps) // 2
     rows = np.repeat(np.arange(n), len(taps))
     columns = rows + np.tile(np.arange(len(taps)) - half, n)

@@ -19,7 +19,7 @@ from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics, GradientSums
 from sklearn_crf.rtf.images._degradation import solve_from_image
 
-# Solvers by name, as functions of the tolerance on the residual.
+# For each name of a solver, a function that builds the solver for a tolerance on the residual.
 SOLVERS: dict[str, Callable] = {
     "auto": ConjugateGradient,
     "conjugate_gradient": ConjugateGradient,
@@ -29,7 +29,7 @@ SOLVERS: dict[str, Callable] = {
 
 
 def make_solver(inference: Any, tol: float = 1e-5) -> Any:
-    """Return the solver for means of fields: ``inference`` itself, or a new solver if it is a name."""
+    """Return the solver for means of fields: ``inference`` itself or, if ``inference`` is a name, a new solver."""
     return SOLVERS[inference](tol=tol) if isinstance(inference, str) else inference
 
 
@@ -108,7 +108,7 @@ class PredictionLoss:
     unit: float = 1.0
     # Number by which the loss is multiplied to convert it to the units of the user
     reported: float = 1.0
-    # Strength of a penalty on predictions: for each pixel, half the squared prediction is multiplied by it
+    # Strength of a penalty on predictions: the factor of half the squared prediction at each pixel
     ridge: float = 0.0
 
     def is_mean(self, graph):
@@ -137,7 +137,7 @@ class PredictionLoss:
         return value, (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
 
     def adjoint(self, model, slope, init=None, n_threads=1):
-        r"""Return :math:`J^{-1}` times the derivative of the loss for a prediction, and the solver's result."""
+        r"""Return :math:`J^{-1}` times ``slope``, the derivative with respect to the mean, and the solver's result."""
         # slope: (N, D)
         # Derivatives are divided by their largest magnitude, so that they stay within the range of float32.
         unit = float(np.abs(slope).max(initial=0.0)) or 1.0
@@ -175,11 +175,11 @@ class PredictionLoss:
 
 
 class Whole(NamedTuple):
-    """Summary of all training images, of which a risk may hold only a part."""
+    """Summary of all training images, for risks that hold only a part of the images."""
 
     n_images: int
     weight: float  # sum of the mean weights of all images
-    part: int | None = None  # index of the part, None if the risk holds all images
+    part: int | None = None  # index of the part; None if the risk holds all images
 
     def random_state(self, seed):
         """Return the random number generator of this part."""
@@ -325,7 +325,7 @@ class FieldRisk:
         return total
 
     def shares(self):
-        """Return the weighted fraction of a type's factors in each of its leaves, or 1 / L if there are no factors."""
+        """Return, for each type, the weighted fraction of factors in each leaf; 1 / n_leaves if it has no factors."""
         # returns list of (n_leaves,)
         return [
             np.where(total > 0, total / (total.sum() or 1.0), 1 / len(total))
@@ -333,7 +333,7 @@ class FieldRisk:
         ]
 
     def gather_factor_weights(self, i, kind):
-        """Return the weight of each factor of a type on an image: the weight of the factor's first pixel."""
+        """Return the weight of each factor of a type on image i, which is the weight of the factor's first pixel."""
         # returns (n_factors,)
         plane = self.images[i].features.shape[:-1]
         return self._weights[i].reshape(plane)[kind.ends(plane)[0]].ravel() * self.whole.weight

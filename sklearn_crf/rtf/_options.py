@@ -147,7 +147,7 @@ class FieldSolver(Options):
         used.
     shrinkage : float or "auto", default="auto"
         Strength of a penalty that pulls the linear model of each leaf towards the model of the leaf it was split from.
-        The penalty acts like additional factors, this many in number, that agree with the parent. It reduces
+        The penalty acts like this number of additional factors that agree with the parent. It reduces
         overfitting if trees are deep and images few. ``"auto"`` is 5 % of the pixels of a round, for prediction losses
         on images or on chains with at least 2,000 nodes, else 0. ``"auto"`` is also 0 for ``criterion="residual"``,
         because all trees are then grown before training, and leaves have no trained parents.

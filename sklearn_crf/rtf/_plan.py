@@ -38,7 +38,7 @@ from sklearn_crf.rtf.images._input import (
     require_size,
 )
 
-# Likelihood losses, which need no prediction. Both are sums over pixels, so each row of a table may have a weight.
+# Likelihood losses, which need no prediction. For tables, they are sums over rows, so each row may have a weight.
 LIKELIHOODS = {"pseudolikelihood": GaussianPseudolikelihood, "likelihood": GaussianLikelihood}
 
 # Losses for regression: all losses except the two for labels.
@@ -234,7 +234,7 @@ class ValueTargets(_Targets):
         return read.planes, read.missing if self.corruption is not None else (), []
 
     def of_shards(self, gaps: tuple, labels: list, counted: Callable) -> "ValueTargets":
-        """Return targets that record in which channels a corruption leaves gaps, for all shards."""
+        """Return targets for all shards, which record in which channels a corruption leaves gaps."""
         return replace(self, gaps=gaps)
 
     def read(
@@ -247,7 +247,7 @@ class ValueTargets(_Targets):
         planes = reading.planes(X, is_clean=is_clean)
         ndim = planes.encoded.lattice_ndim
         # draw: ``draw(plane, degradation, rng)`` returns an input; None if X is used unchanged
-        # tried: some inputs
+        # tried: inputs in which known values are compared with targets
         draw, missing, tried = None, planes.missing, planes.features
         describe = partial(reading.describe_channels, ndim=ndim)
         if self.corruption is not None:
@@ -439,7 +439,7 @@ class LabelTargets(_Targets):
 
 
 def _split_by_example(labels: EncodedLabels) -> list:
-    """Return a list of the class indices of each example; plain samples form a single example."""
+    """Return a list with an array of class indices for each example; plain samples form a single example."""
     return labels.labels if isinstance(labels.labels, list) else [labels.labels]
 
 
@@ -553,7 +553,7 @@ class FieldPlan(FitLimits):
         return [of_types + depth] + [2 * of_types + of_pairs] * len(self.offsets)
 
     def choose_ridge(self, depth: int) -> float:
-        """Return the penalty on scores, by default the number of leaves of a tree of this depth for each node type."""
+        """Return the penalty on scores; "auto" is the leaf count of a tree of this depth times the node type count."""
         ridge: Any = self.solver.ridge
         return self.n_node_types * 2 ** min(depth, tuned.DEEPEST) if ridge == "auto" else ridge
 

@@ -24,8 +24,8 @@ from sklearn_crf.rtf.images._degradation import Observation
 def packed_inputs(whitening, paired):
     """Return a matrix for linear models, with columns in the order that kernels require.
 
-    Kernels read the channels of a pixel in blocks of ``CHANNEL_BLOCK``, or of half this size if there are fewer
-    channels than this. The last block ends with the pixel's last channel, and overlaps the block before it. Columns of
+    Kernels read the channels of a pixel in blocks of ``CHANNEL_BLOCK``. If there are fewer channels, a block has half
+    this size. The last block ends with the pixel's last channel, and overlaps the block before it. Columns of
     repeated channels are zero, so that no channel is counted twice.
     """
     # whitening: (B, n_inputs); returns (B, 1 + size)
@@ -70,7 +70,7 @@ def _clip_together(parts, low, high):
 
 
 def compute_slope_gradient(kind, features, leaf, square, n_leaves):
-    """Convert derivatives with respect to the precision of each factor to derivatives for the slopes of leaves."""
+    """Convert derivatives with respect to factor precisions to derivatives with respect to slopes of leaves."""
     # features: (H, W, F) or (D, H, W, F); leaf: (n_factors,); square: (n_factors, m, m); returns (n_leaves, I, m, m)
     terms = kind.average_multiplier_channels(features).astype(np.float64)[:, :, None, None] * square[:, None]
     # Sum factor by factor, in an order that does not depend on the number of threads.
@@ -194,7 +194,7 @@ class RegressionTreePotentials:
 
     @cached_property
     def _places(self):
-        """Shape of each parameter array, and slice of the array in the flat vector, for each type."""
+        """For each type, the shape of each parameter array, and the slice of the flat vector that holds the array."""
         sizes = zip(self.types, self.n_leaves, self._sizes, self.whitening, strict=True)
         places, start = [], 0
         for kind, n, m, white in sizes:
@@ -256,7 +256,7 @@ class RegressionTreePotentials:
                 clip_eigenvalues_in_place(projected, slopes, size, 0.0, bounds[1])
                 continue
             # The matrices of all pairwise types have equal size.
-            # A single call for all of them is several times as fast as one call each.
+            # A single call for all pairwise types is several times as fast as one call for each type.
             own = [part for part, m in zip(parts, self._sizes, strict=True) if m == size]
             _clip_together([part.precision for part in own], *bounds)
             _clip_together([part.slopes.reshape(-1, size, size) for part in own], 0.0, bounds[1])
@@ -264,7 +264,7 @@ class RegressionTreePotentials:
 
     @cached_property
     def _starts(self):
-        """Offsets of the precisions and slopes of all leaves in the flat vector, for each matrix size."""
+        """For each matrix size, positions in the flat vector at which precisions and slopes of leaves begin."""
         found: dict = {size: ([], []) for size in sorted(set(self._sizes))}
         for size, (precisions, _, slopes) in zip(self._sizes, self._places, strict=True):
             for starts, (_, own) in zip(found[size], (precisions, slopes), strict=True):
@@ -280,7 +280,7 @@ class RegressionTreePotentials:
         return self.at(coef, image.features.dtype).model(image, n_threads)
 
     def pullback(self, image, statistics):
-        """Convert the derivative with respect to the field of an image to a derivative of the parameters."""
+        """Convert the derivative with respect to an image's field to the derivative with respect to the parameters."""
         # returns (n_coef,)
         sums = GradientSums(self)
         sums.add(image, statistics)
@@ -400,7 +400,7 @@ def _add_type(run, own, h, diagonal):
 
 
 def compute_factor_terms(statistics, image, types, number):
-    """Return the derivatives with respect to the linear values and the precision of each factor of a type."""
+    """Return, for each factor of a type, the derivatives with respect to its linear values and its precision."""
     # slope: (n_factors, m); square: (n_factors, m, m)
     kind = types[number]
     linear, values, square = (at_ends(part, kind, image.features.shape[:-1]) for part in statistics[:3])

@@ -22,7 +22,8 @@ from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, filtered
 from sklearn_crf.rtf.images._degradation import KnownValues, solve_from_image
 from sklearn_crf.rtf.images._input import Planes, build_plane_graph, check_multipliers, choose_channels, put_back
 
-# Data types of the arrays of a tree; for each number of columns of tests, the columns that hold offsets.
+# _TYPES: data type of each array of a tree.
+# _OFFSETS: columns of tests that hold offsets, if tests have 7 columns (images) or 9 columns (volumes).
 _TYPES = {"children": np.int32, "test": np.int32, "threshold": np.float64, "leaf": np.int32}
 _OFFSETS = {7: [1, 2, 4, 5], 9: [1, 2, 4, 5, 7, 8]}
 
@@ -131,7 +132,7 @@ class FittedField:
 
     @property
     def reach(self):
-        """Maximum distance, in rows or columns, between a factor's pixels and pixels on which it depends."""
+        """Maximum distance, in rows or columns, from the pixels of a factor to pixels on which the factor depends."""
         of_tests = max(int(np.abs(tree.test[:, [1, 2, 4, 5]]).max(initial=0)) for tree in self.trees)
         of_pairs = int(np.abs(self.offsets).max(initial=0))
         return of_tests + of_pairs + (0 if self.filter_bank is None else self.filter_bank.reach_)
@@ -174,7 +175,7 @@ class FittedField:
         return self.potentials.model(self.coef, image, n_threads), total
 
     def deviation(self, plane, held_out, n_threads):
-        """Return the expected error of each value, from the tree of held-out errors; 0 for known values."""
+        """Return the expected error of each value, predicted by the tree of held-out errors; 0 for known values."""
         # plane: (H, W, F); held_out: dict; returns (N, D)
         tree, deviations = RegressionTree(**held_out["tree"]), held_out["deviations"]
         height, width = plane.shape[0], prod(plane.shape[1:-1])
@@ -207,7 +208,7 @@ class FittedField:
         # plane: (H, W, F) or (D, H, W, F); returns the mean (N, D), and the result of ``and_also`` (N, D)
         shape = plane.shape[:-1]
         # Images with observation terms are not cut into tiles, because blur couples distant pixels.
-        # Known pixels are another reason: they would dominate the norm by which tiles are compared.
+        # Images with known pixels are not cut, because such pixels would dominate the norm that compares tiles.
         # Volumes, and solvers other than conjugate gradients, do not support tiles.
         is_whole = prod(shape) <= tuned.PIXELS_OF_TILES or len(shape) == 3 or not isinstance(solver, ConjugateGradient)
         if is_whole or observation is not None or self.known is not None:
@@ -263,7 +264,7 @@ def arrange_in_layout(fitted: Mapping, planes: Planes, values: list):
 
 
 def clipped(fitted: Mapping, clip, values: np.ndarray) -> np.ndarray:
-    """Clip values; for images, the default is the range and data type of y, if the type is floating or unsigned."""
+    """Clip values; for images whose y has a floating or unsigned type, the default is the range and data type of y."""
     if not isinstance(clip, str):
         return values if clip is None else np.clip(values, *clip)
     dtype = np.dtype(fitted["target_dtype_"])
@@ -304,9 +305,9 @@ def build_plane_models(fitted: Mapping, planes: Planes, known=None, observations
 
 
 def conditioned(model, known):
-    r"""Return the field conditioned on known values k: unknown values u have :math:`J_{uu}`, :math:`h_u - J_{uk} y_k`.
+    r"""Return the field conditioned on known values k; unknown values get :math:`J_{uu}` and :math:`h_u - J_{uk} y_k`.
 
-    Known values remain in the field. They lose their edges and have the known value as mean.
+    Known values remain in the field. Their nodes lose their edges and have the known value as mean.
     """
     # known: (N, D)
     is_known = ~np.isnan(known)
@@ -377,9 +378,9 @@ class TiledField(NamedTuple):
 
     # Norm of the residual of the linear system, relative to the norm of the right-hand side
     residual: float
-    # Upper bound on the root mean square difference from the whole image's mean, in units of y, before clipping
+    # Upper bound on the root mean square difference from a solve for the whole image, in units of y, before clipping
     difference: float
-    # Maximum number of pixels whose label may differ from a solve for the whole image; 0 for values
+    # Upper bound on the number of pixels whose label differs from a solve for the whole image; 0 for values
     n_open: int
     margins: np.ndarray
 
@@ -399,7 +400,7 @@ class TiledTask(NamedTuple):
 
     @classmethod
     def of(cls, estimator: Any, finished: Callable, *of_predictions: Any) -> "TiledTask":
-        """Return the task of a fitted estimator; ``of_predictions`` are the attributes from ``dtype`` to the last."""
+        """Return the task of a fitted estimator; ``of_predictions`` gives ``dtype`` and all later attributes."""
         fitted, inference, name = vars(estimator), estimator.inference, type(estimator).__name__
         return cls(name, fitted, make_solver(inference), inference, finished, estimator.n_jobs, *of_predictions)
 
@@ -433,8 +434,9 @@ def predict_field_in_tiles(task: TiledTask, image, out, tiles, margin, max_margi
         \|u - u^*\| \le \|h - J u\| / \lambda, \qquad
         \lambda = \min_s \sum_{F \ni s} \lambda_{\min}(J_F) \le \lambda_{\min}(J).
 
-    Let each pixel have a distance from its values to values with another label. The number of labels that can differ is
-    the maximum number of pixels for which the sum of squared distances is within the squared bound.
+    A label can only differ if the error at the pixel is at least the distance to the nearest values with another label.
+    Hence, the largest number of pixels whose squared distances sum to at most the squared bound limits the number of
+    labels that differ.
     """
     # out: (H, W) or (H, W, D), array that supports slices; tiles: list of Rectangle
     task.check(image)
@@ -468,7 +470,7 @@ class _Planes:
     def __init__(self, task, image, shape, file):
         self.task, self.image, self.shape, self.file = task, image, shape, file
         self.field, self.units = FittedField(task.fitted), ChannelUnits.of(task.fitted, image.shape[2])
-        # Lower bound on the smallest eigenvalue for each window
+        # For each window, a lower bound on the smallest eigenvalue of J
         self.least = []
 
     def storage(self, n_values, dtype):
@@ -497,7 +499,7 @@ class _Planes:
         return model
 
     def write(self, mean, out, tiles, error):
-        """Write the predictions; return the number of pixels whose label may change if the values have this error."""
+        """Write the predictions; return how many labels may change if values have the error ``error``."""
         near = []
         for tile in tiles:
             values = np.asarray(mean[tile.slices], dtype=np.float64).reshape(-1, mean.shape[2])

@@ -38,7 +38,7 @@ class ImagesHere(NamedTuple):
 
     @property
     def step(self):
-        """Number of which the sides of all image parts must be multiples."""
+        """Number that must divide the sides of all image parts."""
         return 1 if not self.choices else self.choices[0][0].step
 
     def has_targets(self, choice):
@@ -47,7 +47,7 @@ class ImagesHere(NamedTuple):
         return weights is None or any(bool(weight.any()) for weight in weights)
 
     def copies(self, is_table: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return, for each image or table row, the first equal index, the weight and the number of pixels."""
+        """Return, for each image or table row, the index of the first equal one, the weight and the pixel count."""
         # returns three arrays of shape (n,)
         keys, weight, n_pixels = self._compute_row_keys() if is_table else self.compute_image_keys()
         return first_of_equal(keys), weight, n_pixels
@@ -68,7 +68,7 @@ class ImagesHere(NamedTuple):
         return rows.view(f"V{rows.shape[1]}").ravel(), weight, np.ones(n, dtype=np.int64)
 
     def sum_square_differences(self, kind):
-        """Return the sum of squared target differences over the pixel pairs of a factor type, and their number."""
+        """Return the sum and the number of the squared target differences over the pixel pairs of a factor type."""
         total, count = 0.0, 0
         if not kind.paired:
             return total, count
@@ -92,7 +92,7 @@ class ImagesHere(NamedTuple):
         return self._replace(inputs=found[0], targets=found[1], weights=found[2], choices=found[3])
 
     def rows(self, members):
-        """Return some samples of a table that is stored as a plane with one row."""
+        """Return the samples with the given indices from a table that is stored as a plane with one row."""
         weights = None if self.weights is None else [self.weights[0][members]]
         inputs = [np.ascontiguousarray(self.inputs[0][:, members])]
         return self._replace(inputs=inputs, targets=[self.targets[0][members]], weights=weights)
@@ -112,7 +112,7 @@ class ImagesHere(NamedTuple):
         return self._replace(inputs=inputs, targets=cut(self.targets), weights=weights)
 
     def rounds(self, choice, max_samples, sampled, seed, n_jobs):
-        """Return a factory of each round's data for the chosen images."""
+        """Return a factory that makes the data of each round from the chosen images."""
         return Rounds(self.chosen(choice), max_samples, sampled, seed, n_jobs)
 
 
@@ -156,7 +156,7 @@ def split_off(images: Any, fraction: float, rng: Any, is_table: bool = False) ->
 
 
 def draw_rectangles(shapes, max_samples, step, rng):
-    """Draw one rectangle (image, rows, columns) from each of some images, or one box from each of some volumes."""
+    """Choose images at random, and draw one rectangle (image, rows, columns) from each; for volumes, draw boxes."""
     sizes = np.array([prod(shape) for shape in shapes])
     # Small rectangles would take too much time, because filters must also process their surroundings.
     least = tuned.SHORTEST_SIDE**2 if len(shapes[0]) == 2 else tuned.SHORTEST_EDGE**3
@@ -183,7 +183,7 @@ def make_round_generator(level, seed):
 
 @dataclass(eq=False)
 class Rounds:
-    """Factory of the training data of each round."""
+    """Factory that makes the training data of each round."""
 
     images: ImagesHere
     max_samples: int | None  # maximum number of pixels in a round
@@ -201,7 +201,7 @@ class Rounds:
         self.bank = bank
 
     def sum_square_differences(self, types):
-        """Return the sum of squared target differences over the pixel pairs of each factor type, and their number."""
+        """Return, for each factor type, the sum and the number of the squared target differences over pixel pairs."""
         return [self.images.sum_square_differences(kind) for kind in types]
 
     def get_first_pairs(self, n):

@@ -21,7 +21,7 @@ def compute_type_whitening(data, types, rng, n_jobs):
 
 
 class InputMoments(NamedTuple):
-    """Total weight, mean and scatter matrix of the linear models' inputs for one factor type, without the constant."""
+    """Total weight, mean and scatter matrix of the inputs of one factor type's linear models, except the constant."""
 
     weight: float
     mean: np.ndarray  # (n_inputs - 1,), mean of each input
@@ -107,9 +107,9 @@ class LeafScaling:
         \tilde J_l = \sqrt{p_l} \, J_l, \qquad \tilde W_l = \sqrt{p_l} \, W_l C_l, \qquad
         C_l C_l^\top = \mathrm{E}[b b^\top \mid l]
 
-    where :math:`p_l` is the fraction of its type's factors that are in leaf l, to which the curvature is proportional,
-    and b are the inputs of its linear models. In a leaf of smooth regions, the filter responses are small, and without
-    scaling a step along their weights would change little. Each precision is scaled by a single number, so that
+    where :math:`p_l` is the fraction of the type's factors that are in leaf l, and b are the inputs of linear models.
+    The curvature is proportional to :math:`p_l`. In a leaf of smooth regions, the filter responses are small. Without
+    scaling, a step along their weights would change little. Each precision is scaled by a single number, so that
     projections do not change.
     """
 
@@ -168,7 +168,7 @@ def _compute_leaf_moments(squares, weight, white):
 
 
 def _sum_squares(risk, seeds):
-    """Return the summed outer products of sampled inputs in each leaf and the summed weights, for each type."""
+    """Return, for each type, the summed outer products of sampled inputs in each leaf, and the summed weights."""
 
     def of_type(number, n_threads):
         return _sum_type_squares(risk, number, risk.whole.random_state(seeds[number]), n_threads)
@@ -178,7 +178,7 @@ def _sum_squares(risk, seeds):
 
 
 def _draw_factors(risk, number, rng):
-    """Draw factors of a type on each image; return the factors, their ranks by leaf, and sorted leaves and weights."""
+    """Draw factors of a type on each image; return factors, their ranks by leaf, sorted leaves and sorted weights."""
     limit, chosen, kind = max(1, tuned.SAMPLES_OF_MOMENTS // risk.whole.n_images), [], risk.potentials.types[number]
     for image in risk.images:
         n = len(image.leaves[number])

@@ -132,7 +132,7 @@ def _read(shard, request):
 
 
 def _describe(shard, request):
-    """Return statistics of targets, shapes of images, offsets, and the divisor of the sides of parts."""
+    """Return statistics of targets, shapes of images, offsets, and the number that must divide sides of image parts."""
     read = _read(shard, request)
     shapes = [plane.shape[:-1] for plane in read.planes.features]
     step = 1 if read.degradations is None else read.degradations.step
@@ -142,7 +142,7 @@ def _describe(shard, request):
 class ShardedImages:
     """Training images in shards."""
 
-    # shapes: shapes of the images of each shard; step: number of which the sides of all image parts must be multiples
+    # shapes: shapes of the images of each shard; step: number that must divide the sides of all image parts
 
     def __init__(self, shards, request, shapes, step):
         self.shards, self._request, self._shapes, self._step = shards, request, shapes, step
@@ -153,7 +153,7 @@ class ShardedImages:
         return [shape for part in self._shapes for shape in part]
 
     def rounds(self, choice, max_samples, sampled, seed, n_jobs):
-        """Return a factory of each round's data for the chosen images; a choice of None means all images."""
+        """Return a factory that makes each round's data from the chosen images; a choice of None means all images."""
         if sampled is not None and max_samples is not None:
             raise ValueError(
                 "max_samples is not supported with Shards for prediction losses on images: use "
@@ -176,7 +176,7 @@ class ShardedImages:
         return first_of_equal(keys), *rest
 
     def _select_images(self, choice):
-        """Return the shapes of chosen images and, for each shard, the index of its first image and its choice."""
+        """Return the shapes of the chosen images; also return each shard's first image index and choice of images."""
         ends = np.cumsum([len(part) for part in self._shapes])
         if choice is None or choice[0] == "columns":
             shapes = self.shapes
@@ -216,7 +216,7 @@ def _rounds(shard, request):
 
 
 class ShardedRounds:
-    """Factory of the training data of each round for images in shards, with the interface of Rounds."""
+    """Factory that makes the training data of each round for images in shards, with the interface of Rounds."""
 
     def __init__(self, shards, request, shapes, step, max_samples):
         self.shards, self.request, self.shapes = shards, request, shapes
@@ -233,7 +233,7 @@ class ShardedRounds:
         return tuple(None if part[0] is None else list(chain.from_iterable(part)) for part in zip(*found, strict=True))
 
     def sum_square_differences(self, types):
-        """Return the sum of squared target differences over the pixel pairs of each factor type, and their number."""
+        """Return, for each factor type, the sum and the number of the squared target differences over pixel pairs."""
         return self.shards.sum(_with_rounds, (self.request, methodcaller("sum_square_differences", types)))
 
     def __call__(self, level):
@@ -352,7 +352,7 @@ class _FieldOfShard:
             self.risk = field.rebuild_risk(self.risk, self.data, self.n_jobs)
 
     def value_grad(self, coef):
-        """Return the loss of the shard, its derivative, and whether every solve has reached its tolerance."""
+        """Return the loss of the shard, the derivative of the loss, and whether every solve reached its tolerance."""
         self.risk.converged = True
         return *self.risk.value_grad(coef), self.risk.converged
 

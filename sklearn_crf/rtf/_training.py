@@ -40,7 +40,7 @@ def _sum_for_regression(data, part, kind, white, n_images, rng):
 
 
 def _halve(spans, channel, kind, end):
-    """Return splits that halve the range of node types in each leaf, for the first (end 0) or second node."""
+    """Return, for each leaf, a split that halves the range of types of the factor's first (end 0) or second node."""
     # spans: dict from each leaf to the range of its node types
     test = np.zeros(9, dtype=np.int32)
     test[0], test[3] = channel, -1
@@ -65,7 +65,7 @@ class TreeField(NamedTuple):
 
     @classmethod
     def smooth(cls, types, whitening, n_values, bounds, differences):
-        """Return a field with single-leaf trees, no unary terms, and pairs that differ as much as in the targets."""
+        """Return a field with single-leaf trees, without linear models, whose smoothness matches target differences."""
         # differences: mean square difference of the targets at the two pixels of the factors of each type
         field = cls.stumps(types, whitening, n_values, bounds)
         n_pairs = max(1, len(types) - 1)
@@ -78,7 +78,7 @@ class TreeField(NamedTuple):
         return field._replace(coef=field.potentials.project(field.coef, bounds))
 
     def start_from_regression(self, data, bounds, rng):
-        """Return the field with unary terms from a linear regression, weighted by the accuracy of the regression."""
+        """Return the field with unary terms from a linear regression; smaller errors give a higher precision."""
         white = self.potentials.whitening[0]
         kind = self.potentials.types[0]
         n, inner, cross, squares = data.total(_sum_for_regression, kind, white, data.n_images, rng)
@@ -112,7 +112,7 @@ class TreeField(NamedTuple):
         }
 
     def moved(self, coef, share):
-        """Return the field with parameters interpolated between its own parameters (share 0) and ``coef`` (share 1)."""
+        """Return the field with parameters interpolated between its own (``share=0``) and ``coef`` (``share=1``)."""
         return self._replace(coef=coef if share == 1 else (1 - share) * self.coef + share * coef)
 
     def split(self, splits):

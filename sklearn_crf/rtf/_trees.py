@@ -22,7 +22,7 @@ class FactorRows(NamedTuple):
     The slices of a volume are stacked vertically into a plane.
     """
 
-    first: np.ndarray  # (rows,) int32, row of the first pixels in each row of factors
+    first: np.ndarray  # (rows,) int32: for each row of factors, the row of their first pixels
     left: int  # column of the first factor in each row
     columns: int  # number of factors in each row
     down: int  # rows from the first pixel of a factor to the second
@@ -70,7 +70,7 @@ class FactorTemplate(NamedTuple):
 
     @lru_cache(maxsize=1024)  # noqa: B019
     def locate_plane_rows(self, shape):
-        """Return, for each row of a plane, the row of factors with first (second) pixels in it, or -1 for none."""
+        """Return, for each plane row, the row of factors with first (second) pixels in it, or -1 if there is none."""
         # returns (2, n_rows) int32
         rows = self.rows(shape)
         found = np.full((2, prod(shape[:-1])), -1, dtype=np.int32)
@@ -187,7 +187,7 @@ class RegressionTree(NamedTuple):
         return out
 
     def split(self, splits):
-        """Return the tree with some leaves split in two, and the leaf from which each leaf comes."""
+        """Split the given leaves in two; return the tree, and for each of its leaves the leaf from which it comes."""
         # splits: dict from leaves to tests and thresholds; parent: (n_leaves,)
         children, leaf, threshold = self.children.copy(), self.leaf.copy(), self.threshold.copy()
         width = max([self.test.shape[1], *(len(new_test) for new_test, _ in splits.values())])
@@ -221,7 +221,7 @@ class LeafSplit(NamedTuple):
 
 
 def draw_tests(n_tests, n_channels, radius, rng):
-    """Draw random tests, about half of a channel at an offset, and the others of a difference of two channels.
+    """Draw random tests: about half use one channel at an offset, and the others a difference of two channels.
 
     Half of the differences compare one channel at two offsets, the others compare any two channels. Half of the tests
     use magnitudes, because the strength of a filter's response is often more informative than its sign. If there are no
@@ -481,7 +481,7 @@ def _find_type_splits(sample, gathered, parameters, options, eigenvalue_bounds, 
 
 
 def gather_samples(risk, coef, samples, is_joint):
-    """Yield (terms of the criterion, responses, leaves) for each sample of factors, or None if there are no images."""
+    """Yield, for each sample of factors, the criterion's terms, responses and leaves, or None without images."""
     statistics = risk.statistics(coef) if is_joint and samples else None
     for sample in samples:
         yield _gather(risk, statistics, sample) if risk.images else None

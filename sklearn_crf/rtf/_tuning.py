@@ -16,7 +16,8 @@ LEAST_TO_HOLD_OUT = inf, 2_000, 20_000, 20_000
 # Larger values keep deep trees from learning; smaller values let deep trees overfit.
 SHRINKAGE = 0.05
 
-# Number of values of y required for each parameter of the deepest leaves; maximum depth; for rounds of whole examples.
+# Limits on the depth of trees if rounds use whole examples. DEEPEST is the maximum depth.
+# VALUES_OF_PARAMETER is the minimum number of values of y for each parameter of the deepest leaves.
 # Deeper trees overfit and take longer.
 VALUES_OF_PARAMETER, DEEPEST = 6, 5
 
@@ -37,7 +38,7 @@ LEAST_NOISE = 0.02
 
 # SMOOTH_SQUARE: side of the squares whose noise is estimated separately.
 # SHARE_OF_SQUARES: fraction of squares that are assumed to be smooth.
-# BIAS_OF_SQUARES: for pure noise, ratio of the estimate at the quantile SHARE_OF_SQUARES to the true level.
+# BIAS_OF_SQUARES: ratio of the estimate at the quantile SHARE_OF_SQUARES to the true level, for images of pure noise.
 # LEAST_SQUARES_OF_NOISE: minimum number of squares.
 # With smaller squares and fractions, chance is mistaken for smoothness; with larger ones, detail is mistaken for noise.
 # For BSD68 with noise of level 5, the estimate is 6.2 on average; a single estimate for the whole image gives 7.5.
@@ -51,34 +52,36 @@ LEAST_CLIPPED, SHARE_OF_UNCLIPPED, LARGEST_CLIPPED = 0.01, 0.3, 0.25
 # Number of images from which filters are learned. More images hardly improve filters and take longer.
 IMAGES_OF_BANK = 20
 
-# TRUST_IN_REGRESSION: fraction of its precision with which the initial regression enters a field.
-# The fraction is less than 1 because the observation and the regression use the same pixels.
+# TRUST_IN_REGRESSION: factor by which the precision of the initial regression is reduced.
+# This factor is less than 1, because the observation and the regression use the same pixels.
 # SAMPLES_OF_INPUT: minimum number of samples for each input of the regression; with fewer samples, it would fit noise.
 TRUST_IN_REGRESSION, SAMPLES_OF_INPUT = 0.5, 10
 
 # Maximum number of pixels held out for early stopping. Every round evaluates the loss on these pixels.
 PIXELS_HELD_OUT = 100_000
 
-# Fraction of the columns held out if there are too few images; minimum width of images with a held-out strip.
-# A narrower strip would say little about unseen data.
+# STRIP_HELD_OUT: fraction of the columns that are held out if there are too few images to hold out whole images.
+# NARROW: minimum width of images of which columns are held out.
+# Fewer columns would say little about unseen data.
 STRIP_HELD_OUT, NARROW = 0.15, 32
 
-# Minimum side of rectangles; minimum edge of boxes. Both apply as long as a round can use fewer images instead.
-# Filtering the surroundings takes too much of the time for smaller rectangles; larger rectangles cover few places.
+# Minimum side of rectangles; minimum edge of boxes. Rounds use fewer images if rectangles would otherwise be smaller.
+# For smaller rectangles, filtering their surroundings takes too much time; larger rectangles cover few places.
 SHORTEST_SIDE, SHORTEST_EDGE = 64, 24
 
 # Maximum number of draws of a round's rectangles until one contains a known target. Sparser labels need whole images.
 MOST_DRAWS = 100
 
-# Minimum number of squares per image; minimum and maximum side of squares.
+# SQUARES_OF_IMAGE: minimum number of squares per image.
+# LEAST_SQUARE, LARGEST_SQUARE: minimum and maximum side of squares.
 # Small squares cover the images more evenly; large squares have smaller margins in relation to their area.
 SQUARES_OF_IMAGE, LEAST_SQUARE, LARGEST_SQUARE = 4, 4, 32
 
-# Number of pixels for estimating the whitening; number of factors for the moments of leaves.
+# Number of pixels from which the whitening is estimated; number of factors from which leaf moments are estimated.
 # More samples take longer. With fewer samples, curvatures differ more from 1, and training needs more iterations.
 SAMPLES_OF_WHITENING, SAMPLES_OF_MOMENTS = 50_000, 100_000
 
-# Relative variance, as a fraction of the largest variance, below which a direction consists of rounding errors.
+# Directions whose variance is below this fraction of the largest variance only contain rounding errors.
 # Such directions are not scaled to variance 1.
 LEAST_VARIANCE = 1e-6
 
@@ -102,12 +105,13 @@ SAMPLES_OF_WEIGHT = 10
 LEAST_RANKED = 2048
 
 # Tree of held-out errors: number of tests, number of thresholds for each test, and maximum offset of a test.
-# Maximum number of pixels of an image, maximum number of leaves, and minimum fraction of the pixels in a leaf.
+# Tree of held-out errors: pixels used per image, maximum number of leaves, and minimum fraction of pixels in a leaf.
 # With fewer pixels, the deviation of a leaf is unreliable.
 TESTS_OF_ERRORS, THRESHOLDS_OF_ERRORS, RADIUS_OF_ERRORS = 128, 15, 2
 PIXELS_OF_ERRORS, LEAVES_OF_ERRORS, LEAST_SHARE_OF_ERRORS = 5000, 32, 0.01
 
-# Number of pixels on which predictions are compared with the mean of y; ratio of errors above which to warn.
+# PIXELS_TO_CHECK: number of pixels on which the errors of predictions and of the mean of y are compared.
+# CLEARLY_WORSE: ratio of the two errors above which a warning is issued.
 # If X is unrelated to y, the ratio slightly exceeds 1 by chance.
 PIXELS_TO_CHECK, CLEARLY_WORSE = 10_000, 1.1
 
@@ -115,7 +119,7 @@ PIXELS_TO_CHECK, CLEARLY_WORSE = 10_000, 1.1
 # For several thousand pixels the overhead of calls is small, and enough tasks remain for several threads.
 PIXELS_OF_STACK = 8192
 
-# Minimum and maximum number of partial sums of gradients, which does not depend on the number of threads.
+# Minimum and maximum number of partial sums of gradients. The number of threads does not influence the choice.
 # More sums balance threads better, but each sum needs the memory of a gradient.
 # NUMBERS_OF_GROUPS limits the total size of all sums.
 LEAST_GROUPS, MOST_GROUPS, NUMBERS_OF_GROUPS = 16, 64, 2**20
@@ -128,7 +132,7 @@ MOST_DENSE_VALUES = 4096
 # Minimum number of pixels per thread; minimum number of responses to tests per thread.
 PIXELS_OF_THREAD, RESPONSES_OF_THREAD = 4096, 2**15
 
-# Maximum number of pixels of a plane that is solved at once, with several hundred megabytes of channels and edges.
+# Maximum size in pixels of a plane that is solved at once. Channels and edges then take several hundred megabytes.
 # Larger planes are solved in tiles.
 PIXELS_OF_TILES = 2**20
 
@@ -148,13 +152,13 @@ PRECISION_OF_KNOWN = 1e4
 GAP_SCALES, LEAST_MASS = (0.7, 1.6), 0.05
 
 # Maximum number of conjugate gradient steps for a thin plate; relative residual at which the steps stop.
-# Pixels far from known pixels would need many more steps, and keep the values from the filling with Gaussians.
+# Pixels far from known pixels would need many more steps. They nearly keep their values from the Gaussians.
 PLATE_STEPS, PLATE_TOL = 30, 1e-3
 
 # Standard deviation, in pixels, of the Gaussian that counts known pixels around a pixel.
 NEAR = 1.0
 
-# Number of images on which a corruption is tried, to find the channels with gaps and the ranges of the others.
+# Number of images on which a corruption is tried, to find the channels with gaps and the ranges of values.
 IMAGES_TRIED = 8
 
 # Maximum distance of the values of resampled images from the range 0 to 255.
@@ -165,8 +169,8 @@ OVERSHOOT = 64
 VALUES_OF_CHANNEL, LEAST_VALUES_OF_IMAGE = 2**14, 64
 
 # Limits for images in predict, as multiples of the width of the range in fit.
-# An image is rejected if nearly all its values lie outside the range by more than the first of WIDTHS_OUTSIDE.
-# An image is also rejected if half of its values lie outside by more than the second of WIDTHS_OUTSIDE.
+# An image is rejected if nearly all its values are outside the range by more than WIDTHS_OUTSIDE[0] widths.
+# An image is also rejected if half of its values are outside the range by more than WIDTHS_OUTSIDE[1] widths.
 # An image has another scale if nearly all values are closer to 0 than the fraction SHARE_OF_RANGE of the width.
 # Stricter limits would reject dark and bright images.
 # Up to the fraction SHARE_OF_DARK, a warning is issued: very dark images look like images in another scale.
@@ -181,7 +185,7 @@ FAR_FROM_TRAINED = 2.0
 # If the channel must not be centred, a level above LEVEL_LOST is an error.
 LARGEST_LEVEL, LEVEL_LOST = 2.0**6, 2.0**20
 
-# A channel keeps its unit if its typical values differ from 1 by at most this number of binary digits.
+# A channel keeps its unit if its typical values lie between 2 ** -MOST_DOUBLINGS and 2 ** MOST_DOUBLINGS.
 # Fourth powers, and sums of fourth powers, then lie within the range of float32.
 MOST_DOUBLINGS = 24
 
@@ -191,29 +195,30 @@ MOST_DOUBLINGS = 24
 # Units usually differ by such a power. Numbers are then nearly equal in all units.
 LEAST_DOUBLINGS, DOUBLINGS, TOP = 5, 4, 256.0
 
-# Largest magnitude of values, relative to typical values or in their unit, whose squares can be summed in float32.
+# Maximum magnitude of values in the units of the field. Squares of larger values cannot be summed in float32.
 LARGEST_VALUE = 2.0**48
 
 # Weight in decisions of a class with weight 0, as a fraction of the largest weight.
 # Such a class is then only predicted if no other class is possible.
 LEAST_WEIGHT = 1e-12
 
-# Relative difference between sums of weights in different orders.
+# Maximum relative difference, due to rounding errors, between sums of the same weights in different orders.
 ROUNDING = 1e-6
 
-# Maximum offset in tests of saved trees, in pixels, so that sums with rows and columns cannot overflow.
+# Maximum offset in tests of saved trees, in pixels, so that adding rows or columns cannot overflow.
 LARGEST_OFFSET = 2**24
 
 # BLOCKS_TRIED: maximum number of blocks that are transformed to estimate quantisation steps of JPEG.
 # LEAST_COEFFICIENT: minimum size of a coefficient that rounding of pixels cannot explain.
 # LEAST_COEFFICIENTS: minimum number of coefficients of this size for a frequency.
 # SHARE_OF_MULTIPLES: fraction of these coefficients that must be multiples of a step.
-# A larger share fails if contrast is clipped, and a smaller share admits wrong steps.
+# With a larger fraction, estimates fail if contrast is clipped; with a smaller one, wrong steps are accepted.
 BLOCKS_TRIED = 2000
 LEAST_COEFFICIENT = 3.0
 LEAST_COEFFICIENTS = 10
 SHARE_OF_MULTIPLES = 0.7
 
-# An image counts as compressed if at least this many of its 9 lowest frequencies have a table factor of this size.
+# An image counts as compressed if, of its 9 lowest frequencies, at least LEAST_COARSE_FREQUENCIES are coarse.
+# A frequency is coarse if its table factor is at least LEAST_COARSE_FACTOR.
 LEAST_COARSE_FACTOR = 0.27
 LEAST_COARSE_FREQUENCIES = 7

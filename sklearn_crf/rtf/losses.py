@@ -46,7 +46,7 @@ _SMOOTHING = 1e-3
 
 
 def mae(prediction: Any, target: Any, smoothing: float = _SMOOTHING) -> tuple[float, np.ndarray]:
-    """Return the mean absolute error, smoothed by sqrt(error**2 + smoothing**2) - smoothing, and its derivative."""
+    """Return the mean of the smoothed absolute errors sqrt(error**2 + smoothing**2) - smoothing, and its derivative."""
     # Tappen et al., Learning Gaussian Conditional Random Fields for Low-Level Vision, CVPR 2007
     if not smoothing >= 0:
         raise ValueError(f"smoothing must not be negative, got {smoothing!r}.")
@@ -290,7 +290,7 @@ def multinomial(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float,
 
 
 def compute_weighted_mse(prediction: np.ndarray, target: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the mean squared error with a weight for each pixel, and its derivative."""
+    """Return the mean squared error, in which each pixel has a weight, and the derivative of the error."""
     root = np.sqrt(weight)
     value, slope = mse(root * prediction, root * target)
     return value, root * slope
@@ -299,7 +299,7 @@ def compute_weighted_mse(prediction: np.ndarray, target: np.ndarray, weight: np.
 def compute_unit_vector_multinomial(
     prediction: np.ndarray, target: np.ndarray, weight: Any = 1.0
 ) -> tuple[float, np.ndarray]:
-    """Return the multinomial loss for targets given as unit vectors, and its derivative."""
+    """Return the multinomial loss for targets given as unit vectors, and the derivative of this loss."""
     return multinomial(prediction, target.argmax(axis=-1), np.squeeze(weight, axis=-1) if np.ndim(weight) else weight)
 
 
@@ -313,7 +313,8 @@ LOSSES: dict[str, Any] = {
     "multinomial": multinomial,
 }
 
-# Losses for targets that are codes of labels; losses that accept a weight for each pixel.
+# LOSSES_OF_CODES: losses for targets that are codes of labels.
+# WEIGHTED, WEIGHTED_OF_CODES: losses that accept a weight for each pixel.
 LOSSES_OF_CODES = {"mse": mse, "logistic": logistic, "multinomial": compute_unit_vector_multinomial}
 WEIGHTED = {"mse": compute_weighted_mse}
 WEIGHTED_OF_CODES = WEIGHTED | {"logistic": logistic, "multinomial": compute_unit_vector_multinomial}

@@ -239,7 +239,7 @@ def fill_gaps(image):
 
 
 def _spread_into(values, gaps):
-    """Return the values with gaps filled by Gaussian means of surrounding known values, with increasing widths."""
+    """Fill gaps by Gaussian means of known values; return the values. Larger gaps are filled by wider Gaussians."""
     # values: (H, W) or (D, H, W), 0 in gaps; gaps: mask of the same shape
     known, weight, left = values.copy(), (~gaps).astype(np.float32), gaps.copy()
     scale = tuned.GAP_SCALES[0]
@@ -253,7 +253,7 @@ def _spread_into(values, gaps):
 
 
 def _bend(values, gaps):
-    r"""Minimise :math:`\int \sum_{ab} f_{ab}^2`, a sum over pairs of axes, over the values in gaps, in place."""
+    r"""Minimise, in place, the bending energy :math:`\int \sum_{ab} f_{ab}^2` (axes a and b) over values in gaps."""
     # values: (H, W) or (D, H, W); gaps: mask of the same shape
     residual = np.where(gaps, -_compute_plate_gradient(values), 0)
     direction, square = residual.copy(), _square(residual)
@@ -332,12 +332,12 @@ def are_kept(planes, targets, missing, units):
     return True
 
 
-# Lengths of a last axis that is more likely an axis of channels than an axis of columns.
+# If the last axis has one of these lengths, it more likely holds channels than columns.
 COLOURS = 3, 4
 
 
 def read_clean_images(X):
-    """Return clean images as input with a channel axis, as target, and whether the channel axis was added."""
+    """Return clean images as input (with a channel axis) and as target, and whether the channel axis was added."""
     # X: (n, H, W)
     require_several(X)
     images = [np.asarray(x) for x in X]
@@ -397,7 +397,7 @@ class Channels(NamedTuple):
 
     @classmethod
     def of(cls, X, n_features):
-        """Read images for a field of n features that was trained on grey images without an axis of channels."""
+        """Read images for a field with ``n_features`` channels, trained on grey images without a channel axis."""
         require_several(X)
         if _is_stack(X) and X.ndim == 3:
             return cls(X[..., None], None)
@@ -417,7 +417,7 @@ class Channels(NamedTuple):
         return [value for value, n in zip(values, self.n_colours, strict=True) for _ in range(max(n, 1))]
 
     def predicted(self, predict, X, return_std, evidence, of_images):
-        """Predict colour images channel by channel, by the prediction function of a field for grey images."""
+        """Predict colour images channel by channel, with a prediction function for grey images."""
         # of_images: degradation or noise level of each image
         known = None if evidence is None else [own[..., 0] for own in Channels.of(evidence, 1).X]
         found = predict(self.X, return_std, known, self.of_images(of_images))
@@ -448,7 +448,7 @@ def require_channels(X, n_features, lattice_ndim):
 
 
 def filtered(filter_bank, features, n_jobs):
-    """Return the responses to a fitted filter bank, followed by the channels to which the bank was not fitted."""
+    """Return the responses of a fitted filter bank, followed by the channels to which the bank was not fitted."""
     # features: list of (H, W, F), or of volumes (D, H, W, F), filtered slice by slice; returns list of (H, W, B)
     # The bank is copied, because tiles on several threads share it.
     own, n = copy(filter_bank).set_params(n_jobs=n_jobs), filter_bank.n_channels_

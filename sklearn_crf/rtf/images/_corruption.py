@@ -214,12 +214,12 @@ def _table(name, quality=50):
 
 
 def compute_table_factor(quality: int) -> float:
-    """Return the factor by which JPEG multiplies the tables of the standard for a quality."""
+    """Return the factor by which JPEG multiplies the standard tables at a given quality."""
     return (5000 // quality if quality < 50 else 200 - 2 * quality) / 100
 
 
 def find_quality(factor: float) -> int:
-    """Return the quality for which JPEG multiplies the tables of the standard by a factor, rounded."""
+    """Return the quality, rounded to an integer, at which JPEG multiplies the standard tables by ``factor``."""
     return round(50 / factor if factor > 1 else 100 - 50 * factor)
 
 
@@ -239,7 +239,8 @@ def find_least_step(image: np.ndarray) -> float:
     """Return the smallest quantisation step of brightness in a grey or red-green-blue image of bytes.
 
     The step is 0 unless JPEG has compressed the image at a quality of at most about 85. At such a quality, nearly all
-    frequencies have coarse steps. Pictures of flat squares or of gradients have few frequencies.
+    frequencies have coarse steps. Uncompressed pictures of flat squares or of gradients have
+    coarse steps at few frequencies only.
     """
     factors = _list_table_factors(image)
     n_coarse = max(np.count_nonzero(found >= tuned.LEAST_COARSE_FACTOR) for found in factors)
@@ -249,7 +250,7 @@ def find_least_step(image: np.ndarray) -> float:
 
 
 def _list_table_factors(image: np.ndarray) -> list[np.ndarray]:
-    """Return the table factor, or NaN, of each of the lowest 9 frequencies, (9,), for each possible block corner."""
+    """Return, for each possible block corner, the table factors of the lowest 9 frequencies, (9,); NaN if unknown."""
     luma = image @ _YCC[0] if image.ndim == 3 else image
     is_clipped = (image == 0) | (image == 255)
     is_clipped = np.any(is_clipped, axis=2) if image.ndim == 3 else is_clipped
@@ -272,7 +273,7 @@ def _estimate_factors_at_corner(luma: np.ndarray, is_clipped: np.ndarray) -> np.
 
 
 def _find_first_border(luma, axis):
-    """Return the first row or column at which a JPEG block begins, for images from which parts were cut off.
+    """Return the first row or column at which a JPEG block begins, because images may have been cropped.
 
     Differences between neighbours are largest across the borders of blocks.
     """
@@ -282,7 +283,7 @@ def _find_first_border(luma, axis):
 
 
 def _estimate_step(coefficients):
-    """Return the largest quantisation step of which most coefficients are multiples, or NaN if nearly all are 0."""
+    """Return the largest quantisation step that divides most coefficients, or NaN if nearly all coefficients are 0."""
     seen, steps = coefficients[coefficients > tuned.LEAST_COEFFICIENT], np.arange(1.0, 256)
     if len(seen) < tuned.LEAST_COEFFICIENTS:
         return np.nan
@@ -384,10 +385,10 @@ def estimate_noise(x: Any, clipped: np.ndarray | None = None) -> float:
 
 
 def compute_noise_after_clipping(fraction: float) -> float:
-    """Return the standard deviation of max(n, t), for standard normal n and the t that clips a fraction of values.
+    """Return the standard deviation of max(n, t), for standard normal n and a threshold t.
 
-    If more values are clipped than noise usually explains, parts of the image itself are at the end of the range:
-    return 1.
+    The threshold clips the given fraction of values. If more values are clipped than noise usually explains, parts of
+    the image itself are at the end of the range: return 1.
     """
     if not 0 < fraction <= tuned.LARGEST_CLIPPED:
         return 1.0
@@ -433,8 +434,8 @@ def require_units(corruption, sample):
 def prepare_draws(planes, draw, describe, choices=None, missing=None):
     """Prepare the use of inputs that are corrupted or degraded anew in every round.
 
-    Return a function that draws an input, the planes with attributes that describe the channels of inputs, the channels
-    with gaps, and some inputs.
+    The four results are a function that draws an input, the planes (with attributes that describe the channels of
+    inputs), the channels with gaps, and the inputs drawn for the first images.
     """
     # planes: Planes of clean images in the units of the user
     # draw: function of a plane, its degradation and a Generator; returns the input in these units

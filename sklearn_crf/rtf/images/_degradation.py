@@ -33,7 +33,7 @@ class Degradation(Options):
 
     @property
     def step(self) -> int:
-        """Number of which the sides of images and of their parts must be multiples."""
+        """Number that must divide the sides of images and of their parts."""
         return 1
 
     @property
@@ -197,7 +197,7 @@ class Downsampling(Degradation):
 
     @property
     def step(self) -> int:
-        """Number of which the sides of images must be multiples, equal to the factor."""
+        """Number that must divide the sides of images, which is the factor."""
         return self.factor
 
     def _degrade(self, image):
@@ -351,7 +351,7 @@ class Observation(NamedTuple):
 
 
 class KnownValues(NamedTuple):
-    """Terms that known pixels add to the field of an image, so that the mean of the field agrees with them."""
+    """Terms that known pixels add to the field of an image, so that the mean of the field agrees with these pixels."""
 
     missing: tuple  # channels of X that may be missing
     mean: np.ndarray  # (D,), mean of the targets
@@ -428,12 +428,12 @@ class Degradations(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Number of which the sides of images must be multiples."""
+        """Number that must divide the sides of images."""
         return self.choices[0][0].step
 
 
 def check_degradation(given):
-    """Raise InvalidParameterError unless a parameter is a degradation or a list of them, with valid parameters."""
+    """Raise InvalidParameterError unless ``given`` is a valid degradation or a list of valid degradations."""
     members = list(given) if isinstance(given, list | tuple) else [given]
     if not members or not all(isinstance(own, Degradation) for own in members):
         raise InvalidParameterError(
@@ -446,7 +446,7 @@ def check_degradation(given):
 
 
 def read_images(X, y, corruption, degradation, lattice_ndim):
-    """Return images on the lattice of y, targets, whether images are grey without channel axis, and degradations."""
+    """Return images on the lattice of y, targets, whether a channel axis was added, and degradations."""
     # lattice_ndim: number of axes of the lattice if the user has given it, else None
     is_grey, degradations, is_clean = False, None, y is None
     if is_clean and (corruption is not None or degradation is not None):
@@ -485,7 +485,7 @@ def degrade_image(image, degradation, rng, kind=None):
 
 
 def check_degraded(planes, degradations, n_values):
-    """Raise ValueError unless planes can be degraded images, or images that can be degraded."""
+    """Raise ValueError if planes do not fit their degradations, as degraded images or as images to degrade."""
     if planes.encoded.lattice_ndim != 2 or planes.missing:
         raise ValueError("degradation needs images without missing pixels as X.")
     for i, plane in enumerate(planes.features):

@@ -59,7 +59,7 @@ class TrainingData(NamedTuple):
 
 
 def cut_values(values, shape, sides):
-    """Select the values of the pixels in a part of an image, which is given as slices: (N, ...) to (n, ...)."""
+    """Select, from values (N, ...) of all pixels, the values (n, ...) in a part of the image, given as slices."""
     return values.reshape(*shape, *values.shape[1:])[tuple(sides)].reshape(-1, *values.shape[1:])
 
 
@@ -202,7 +202,7 @@ def require_one_reading(X, y):
 
 
 def _require_no_volumes(shapes, of_targets):
-    """Raise ValueError if images are probably grey volumes: more channels than colours, and as many targets."""
+    """Raise ValueError if X probably holds grey volumes: the last axis is too long for colours, as in y."""
     if shapes and shapes == of_targets and all(len(own) == 3 and own[2] > max(_channels.COLOURS) for own in shapes):
         depth, height, width = shapes[0]
         raise ValueError(
@@ -400,7 +400,7 @@ def _check_reach(offsets, features):
 
 
 def compute_window_offsets(window, ndim):
-    """Return the offsets of the pairwise factors, with one of each two opposite offsets."""
+    """Return the offsets of the pairwise factors; of two opposite offsets, only one is returned."""
     # window: (n_offsets, ndim); returns (n_offsets, ndim)
     if isinstance(window, Integral):
         if window < 1 or window % 2 == 0:
