@@ -41,7 +41,7 @@ def sum_noise_groups(values, group):
 
 
 def compute_pattern_moments(params, blocks, criterion, n_threads=1):
-    """Return the criterion, the score forms and the moments of all samples that share a missing-value pattern.
+    """Return the criterion value, score forms and moments for all samples that share a missing-value pattern.
 
     The moments are sums over samples i of ``a_is`` times powers of ``x_i``, for each component ``s``.
     """
@@ -71,7 +71,7 @@ def compute_density_gradients(params, forms, projected, squares):
     # (Sigma^-1 S - n I) V
     excess = solved[:, :, :-1] - counts[:, None, None] * V
     loadings = excess @ rotations
-    # diag of V V' S V V' + n V V' - 2 D S V V'
+    # the diagonal of V V' S V V' + n V V' - 2 D S V V'
     low_rank = -np.einsum("sjp,sjp->sj", excess + scaled[:, :, :-1], V)
     centring = (2 * SV[:, :, -1] + counts[:, None] * params.means) * params.means
     groups = params.noise_group

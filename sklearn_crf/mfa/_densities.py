@@ -28,14 +28,14 @@ class Precisions(NamedTuple):
     """Parts of the inverse covariances of S components: ``Sigma_s^-1 = diag(inverse_noise_s) - V_s V_s'``."""
 
     inverse_noise: np.ndarray  # (S, d)
-    projections: np.ndarray  # (S, d, p), the matrices V
+    projections: np.ndarray  # (S, d, p), the matrix V of each component
     # (S, p, p), the matrices R = diag(1 + e)^-1/2 Q', for which Sigma^-1 L = V R and (I + L' D L)^-1 = R' R
     rotations: np.ndarray
-    log_det: np.ndarray  # (S,), log det Sigma
+    log_det: np.ndarray  # (S,), log det Sigma of each component
 
 
 def precisions(params):
-    """Compute the terms of the inverse covariance of every component."""
+    """Compute the parts of each component's inverse covariance."""
     group = params.noise_group
     inverse_noise = np.exp(-params.log_noise)[group]
     scaled = inverse_noise[:, :, None] * params.loadings
@@ -81,7 +81,7 @@ def compute_score_forms(params):
 def split_into_column_blocks(n_samples, n_rows_per_sample):
     """Split samples into blocks whose temporary arrays are small; return the slices of the blocks.
 
-    The blocks depend on the two arguments but not on the number of threads, so sums over blocks are reproducible.
+    The blocks do not depend on the number of threads, so sums over blocks are reproducible.
     """
     # n_rows_per_sample: number of entries of the temporary arrays for each sample
     size = int(np.clip(BLOCK_NUMBERS // max(n_rows_per_sample, 1), 128, 8192))
@@ -109,7 +109,7 @@ def group_missing_patterns(X, n_jobs=1):
 
 
 def compute_centred_forms(params, X, n_jobs=1):
-    """Yield score forms, rows, observed features and a shift for each group of rows with the same observed features.
+    """Yield, for each group of rows with equal observed features, score forms, rows, observed features and a shift.
 
     The score forms apply to ``samples - shift``, where the shift is the weighted mean of the component means. Without
     the shift, data far from the origin would lose precision, because the scores expand ``(x - mu)^2``.

@@ -90,7 +90,7 @@ def _fit_subspace_loadings(params, scatter, TV):
     values, vectors = values[:, -n_factors:], vectors[:, :, -n_factors:]
     # Loadings of exactly 0 are a stationary point, from which no later step could move them.
     found = basis @ (vectors * np.sqrt(np.maximum(values - 1, 1e-12))[:, None])
-    # Rotate the loadings towards the current loadings, because extrapolation compares loadings entry by entry.
+    # Rotate the new loadings towards the current loadings, because extrapolation compares loadings entry by entry.
     left, _, right = np.linalg.svd(np.swapaxes(found, 1, 2) @ present)
     return root * (found @ (left @ right))
 
@@ -144,7 +144,7 @@ def _compute_joint_moments(params, data, n_threads):
 
 
 def _compute_second_moments(params, data, n_threads):
-    """Return the log-likelihood, and counts, sums and second moments weighted by posteriors within each class."""
+    """Return the log-likelihood and, for each component, the posterior-weighted count, sum and second moments."""
     size = data.n_features + 1
     moments = np.zeros((len(params.means), size, size))
     ((_, blocks),) = data.patterns
@@ -154,7 +154,7 @@ def _compute_second_moments(params, data, n_threads):
 
 
 def _compute_means(params, counts, averages, prior):
-    """Return the means ``(n Sigma^-1 + t I)^-1 n Sigma^-1 average``; with a flat prior they equal the averages."""
+    """Return the means ``(n Sigma^-1 + t I)^-1 n Sigma^-1 average``, which equal the averages if the prior is flat."""
     if prior.mean_precision == 0:
         return averages
     precision = precisions(params)

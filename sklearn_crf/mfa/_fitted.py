@@ -164,7 +164,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return found
 
     def _compute_log_joint(self, X, params):
-        """Return log prior plus log density of each class, (n, n_classes); -inf for classes without samples."""
+        """Return, for each class, log prior plus log density, (n, n_classes); -inf for classes without samples."""
         samples = self._check_samples(X)
         found, present = self._evaluate(compute_joint_log_density, samples, params), self.class_prior_ > 0
         if present.all():

@@ -137,7 +137,7 @@ def check_magnitudes(X):
 
 
 def check_features(X, constant, noise_floor, is_joint):
-    """Raise ValueError for features without observed values; reject constant features, or warn of them."""
+    """Raise ValueError for features without observed values; with a noise floor, only warn of constant features."""
     empty = np.flatnonzero(np.isnan(X).all(axis=0))
     if len(empty):
         raise ValueError(f"feature(s) {_list_indices(empty)} of X have no observed value: remove these features.")
@@ -173,7 +173,7 @@ class SampleReading:
     allow_nan: bool
 
     def read(self, X, y, sample_weight):
-        """Return fitted attributes, and the classes, labels, weights and features of the samples of positive weight."""
+        """Return fitted attributes and classes, and the labels, weights and features of samples of positive weight."""
         names = _get_feature_names(X)
         require_rows(X)
         if y is not None:

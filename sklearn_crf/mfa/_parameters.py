@@ -67,7 +67,7 @@ class PriorPrecisions(NamedTuple):
 
     @classmethod
     def of(cls, priors, factor):
-        """Return the precisions for a criterion that was divided by ``factor``."""
+        """Return prior precisions divided by ``factor``, for a criterion that was also divided by ``factor``."""
         scales = priors.mean_scale, priors.loading_scale
         means, loadings = (0.0 if scale is None else float(scale) ** -2 / factor for scale in scales)
         return cls(means, loadings, priors.noise_floor)
@@ -108,12 +108,12 @@ class MixtureParameters:
 
     @property
     def noise_group(self):
-        """Index of the row of ``log_noise`` of each component, (S,)."""
+        """Row of ``log_noise`` that belongs to each component, (S,)."""
         n_groups = len(self.log_noise)
         return np.arange(len(self.means), dtype=np.int64) * n_groups // len(self.means)
 
     def restrict(self, features):
-        """Return the parameters of the marginal distribution of some features."""
+        """Return the parameters of the marginal distribution of the given features."""
         return replace(
             self,
             means=self.means[:, features],

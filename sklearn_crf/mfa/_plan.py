@@ -46,7 +46,7 @@ def _is_auto(value: Any) -> bool:
 
 
 class MixtureFamily(NamedTuple):
-    """Family of densities, with the criterion and the prior."""
+    """Family of densities (component count, factor count, noise), with the criterion and the prior."""
 
     n_components: int
     n_factors: int
@@ -62,7 +62,7 @@ class MixtureFamily(NamedTuple):
 def plan_family(
     n_components: int, n_factors: int, noise: str, *, objective: str, alpha: float, priors: Priors | None
 ) -> tuple[MixtureFamily, float]:
-    """Return the family with scaled criterion and prior, and the number by which the criterion was divided."""
+    """Return the family, whose criterion and prior are scaled, and the number by which they were divided."""
     priors = Priors() if priors is None else priors
     priors._validate_params()
     joint = objective == "joint"
@@ -107,8 +107,8 @@ def count_given_components(init: Any) -> int:
 
 
 def check_init(init: Any, present: np.ndarray, shape: tuple, noise_shape: tuple) -> str | dict:
-    """Return the initial values of the classes with samples as a dict of arrays, or the name of a strategy."""
-    # init: (C, K, d)
+    """Return initial values for the classes with samples, as a dict of arrays, or return the name of a strategy."""
+    # init: (C, K, d) if it is an array
     if isinstance(init, str):
         return init
     given = dict(init) if isinstance(init, dict) else {"means": init}

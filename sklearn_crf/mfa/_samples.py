@@ -69,7 +69,7 @@ def _mask_isolated_values(X):
     most = max(_tuning.MOST_DISTINCT, _tuning.LARGEST_SHARE * len(X))
     for j in np.flatnonzero(isolated.any(axis=0)):
         own = isolated[:, j]
-        # Values are not isolated if there is no gap (tail of a distribution), or if they are many (cluster).
+        # Distant values are not isolated if there is no gap (tail of a distribution), or if there are many (cluster).
         has_gap = distance[own, j].min() > _tuning.LEAST_GAP * np.nanmax(distance[~own, j])
         if not has_gap or len(np.unique(X[own, j])) > most:
             isolated[:, j] = False
@@ -83,7 +83,7 @@ def _compute_lower_quantile(X, share):
 
 
 def measure(X, weight):
-    """Return the mean and scale of each feature (scale 1 for constant features), and a mask of constant features."""
+    """Return the mean and scale of each feature, and a mask of constant features, whose scale is 1."""
     observed = ~np.isnan(X)
     if observed.all():
         total = np.full(X.shape[1], weight.sum())
@@ -93,7 +93,7 @@ def measure(X, weight):
         total = weight @ observed
         mean = (weight @ np.where(observed, X, 0.0)) / np.where(total > 0, total, 1.0)
         centred = np.where(observed, X - mean, 0.0)
-    # Correct the rounding error of the mean, which would give constant features a tiny variance instead of zero.
+    # Correct the rounding error of the mean, which would give constant features a small variance instead of 0.
     mean = mean + weight @ centred / np.where(total > 0, total, 1.0)
     return compute_units(mean, weight @ np.square(centred, out=centred) / np.where(total > 0, total, 1.0))
 
@@ -130,7 +130,7 @@ class SampleBlocks:
         self.total_weight = float(self.class_weight.sum())
         # Threads share the blocks. The size of blocks does not depend on the number of threads.
         size = int(np.clip(len(X) // 64, *_tuning.BLOCK_SAMPLES))
-        # For each pattern of missing values: the observed features (a full slice or an index array), and the samples.
+        # List of pairs, one for each missing-value pattern: observed features (full slice or index array), and samples.
         self.patterns = [
             (features, _copy_into_blocks(X, features, rows, labels, weight, size))
             for features, rows in group_missing_patterns(X)

@@ -1,4 +1,4 @@
-"""Samples in shards: properties of all samples, a subset for initial values, and sums over all samples."""
+"""Samples in shards: moments of all samples, a subset of samples for initial values, and sums over all samples."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ class ShardMoments(NamedTuple):
         return cls(total, mean + shift, weight @ np.square(centred) - total * np.square(shift))
 
     def joined(self, other):
-        """Return the moments of these samples together with the samples of ``other``."""
+        """Return the joint moments of these samples and the samples of ``other``."""
         total = self.total + other.total
         share = np.divide(other.total, total, out=np.zeros_like(total), where=total > 0)
         gap = other.mean - self.mean

@@ -27,7 +27,7 @@ from sklearn_crf.optimize import minimize_lbfgs, minimize_sgd
 
 
 class Ascent(NamedTuple):
-    """Final parameters of a solver, and the loss after each iteration."""
+    """Result of a solver: the final parameters, and the loss after each iteration."""
 
     params: MixtureParameters
     losses: np.ndarray  # -(criterion + log prior) / (total weight), at the start and after each iteration
@@ -36,7 +36,7 @@ class Ascent(NamedTuple):
 
 
 class NegativeCriterion:
-    """Loss as a function of the flat vector: minus the sum of criterion and log prior, divided by the total weight."""
+    """Loss as a function of the flat vector: -(criterion + log prior) / (total weight)."""
 
     def __init__(self, samples, data, criterion, prior, packing, n_threads=1):
         self.samples, self.data = samples, data
@@ -68,7 +68,7 @@ class NegativeCriterion:
 
 
 class ScaledCriterion:
-    """A criterion as a function of ``z = (x - lowest) / standard error``, with ``z >= 0`` for entries of the noise."""
+    """Loss as a function of ``z = (x - lowest) / standard error``, with ``z >= 0`` for the log noise."""
 
     def __init__(self, objective, start, lengths=None):
         # lengths: (size,), scale of each entry of flat vectors; if None, the standard errors at the start are used
@@ -149,7 +149,7 @@ def compute_fisher_information(params, class_share):
 
 
 def compute_standard_errors(packing, params, class_share):
-    """Return the standard errors of the entries of the flat vector for a single sample, limited to a range."""
+    """Return the standard error that a single sample gives each entry of the flat vector, limited to a range."""
     information = packing.pack(compute_fisher_information(params, class_share))
     return 1 / np.sqrt(np.maximum(information, 1e-6 * information.max()))
 
@@ -273,13 +273,13 @@ class EM(MixtureSolver):
         seed: int = 0,
         on_iteration: Any = ignore_iterations,
     ) -> Ascent:
-        # Clip noise at the floor now. Otherwise the first step would do this, and decrease the likelihood.
+        # Clip noise at the floor now. If the first step clipped it, the likelihood would decrease in this step.
         current = replace(start, log_noise=np.clip(start.log_noise, *objective.prior.log_noise_bounds))
         steps = _EMSteps(objective, current, max_iter, on_iteration)
         extrapolation = _Extrapolation(objective, current)
         loss, following = steps.take(current)
         n_closed = 0
-        # Use the largest of the last factors, because just after an extrapolation, factors are too small.
+        # Use the largest of the last shrinkage factors, because factors are too small just after an extrapolation.
         factors: deque = deque(maxlen=5)
         while not steps.are_over:
             previous, current = current, following
@@ -305,7 +305,7 @@ class _EMSteps:
     def __init__(self, objective, start, max_iter, on_iteration):
         self._objective, self._on_iteration = objective, on_iteration
         self._step = choose_em_step(start, objective.data, objective.prior, objective.n_threads)
-        self._n_left = max_iter + 1  # one more, because the first step computes the loss at the start
+        self._n_left = max_iter + 1  # one more step, because the first step computes the loss at the start
         self.was_stopped = False
         self.losses = []
 

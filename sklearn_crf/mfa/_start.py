@@ -15,7 +15,7 @@ from sklearn_crf.mfa._parameters import MixtureParameters, count_noise_groups
 
 
 def find_class_start(c, X, labels, weight, assign, *, n_components, n_factors, seed):
-    """Return the weight, mean, loadings and residual variances of each cluster of a class."""
+    """Return, for each cluster of a class, its weight, mean, loadings and residual variances."""
     # X: (n, d); labels: (n,); weight: (n,)
     # assign: function of c, samples and weights that returns the cluster of each sample
     rows = np.flatnonzero(labels == c)

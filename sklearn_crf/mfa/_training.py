@@ -111,13 +111,13 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
     samples, fold_of = samples.batch(chosen), ranks[chosen] % _tuning.FOLDS
 
     def scores(task: tuple[Choice, int], n_threads: int) -> np.ndarray:
-        """Return the log joint probabilities (n, n_classes) of the samples in a fold, or NaN if training fails."""
+        """Return, for the samples in a fold, log joint probabilities (n, n_classes), or NaN if training fails."""
         candidate, fold = task
         own = samples.batch(fold_of != fold)
         part = TrainingData.of({}, np.arange(len(counts)), own.labels, own.weight, own.X)
         # A feature that is constant in the training samples gives no information about the held-out samples.
         held_out = np.where(part.constant, 0.0, part.samples.units.standardise(samples.X[fold_of == fold]))
-        # Start in the same way as the final fit, because short discriminative training depends on its start.
+        # Start as the final fit does, because the result of short discriminative training depends on the start.
         plan = replace(plan_of(candidate), n_jobs=1)
         try:
             return compute_joint_log_density(train(part, plan)[0].params, held_out, 1)
@@ -128,7 +128,7 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
     truth, weight = samples.labels[by_fold], samples.weight[by_fold]
 
     def best_of_candidates(candidates: list[Choice]) -> tuple[float, Choice]:
-        """Return the smallest log-loss of the candidates, and the choice that attains it, with its temperature."""
+        """Return the smallest log-loss of the candidates, and the choice and temperature that attain this log-loss."""
         found = map_coarse(scores, [(each, fold) for each in candidates for fold in range(_tuning.FOLDS)], n_jobs)
         losses = []
         for i, each in enumerate(candidates):
@@ -158,7 +158,7 @@ def _ranks(samples: StandardisedSamples) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fit_temperature(log_joint: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    """Find the temperature of at least 1 with the smallest log-loss; return the log-loss and the temperature."""
+    """Find the temperature, at least 1, that minimises the log-loss; return the log-loss and the temperature."""
 
     def loss(log_temperature: float) -> float:
         scores = log_joint / np.exp(log_temperature)

@@ -3,23 +3,23 @@
 import math
 import sys
 
-# Number of samples per class used to find initial values: for k-means in a large class, and in total from shards.
+# Maximum number of samples of a class for the first runs of k-means; number of samples of a class read from shards.
 # More samples take longer; with fewer samples, small clusters are merged.
 START_SAMPLES = 3000
 
 # Number of features above which random projections find a few principal components faster than ``eigh``.
 MAX_FEATURES_FOR_EIGH = 100
 
-# Number of features above which computing second moments (d x d) takes longer than the projections (d x p) instead.
+# Number of features above which second moments (d x d) take longer to compute than projections (d x p).
 MAX_FEATURES_FOR_SECOND_MOMENTS = 32
 
-# Number of steps over loadings and noise per pass over the data, if second moments make these steps cheap.
+# Number of updates of loadings and noise in each pass over the data, if second moments make updates cheap.
 N_FACTOR_STEPS = 3
 
 # Maximum number of entries in the second moments of all classes together: 2**24 entries take 128 MB.
 MAX_CLASS_MOMENTS = 2**24
 
-# Number of consecutive iterations of expectation-maximisation whose estimated remaining gain is within the tolerance.
+# EM stops after this number of consecutive iterations whose estimated remaining gain is within the tolerance.
 # A single small gain can be a coincidence; a larger number prolongs fits.
 N_CLOSED = 2
 
@@ -44,11 +44,13 @@ BATCH_SIZE, STEP_SIZE = 64, 0.1
 # With smaller factors, tails of distributions would be treated as errors.
 TIMES_AS_FAR, LEAST_GAP = 100, 10
 
-# Minimum number of samples of a class in which isolated values are searched; maximum number of samples for quantiles.
+# LEAST_VALUES: minimum number of samples of a class in which isolated values are searched.
+# MOST_VALUES: maximum number of samples from which quantiles are computed.
 LEAST_VALUES, MOST_VALUES = 10, 2000
 
-# Maximum number of distinct isolated values in a class, or this fraction of the class if that is more.
-# More values form a component.
+# Maximum number of distinct isolated values of a feature within a class: MOST_DISTINCT values, or the fraction
+# LARGEST_SHARE of the samples of the class if that is more.
+# If there are more distant values, they form a component.
 MOST_DISTINCT, LARGEST_SHARE = 5, 0.01
 
 # Minimum and maximum number of samples of a block.
@@ -62,14 +64,14 @@ BLOCK_NUMBERS = 2**19
 # With smaller tasks, several threads would save no time.
 NUMBERS_OF_A_TASK = 2**22
 
-# Number of cross-validation folds; candidate values of alpha, approximately evenly spaced on a logarithmic scale.
+# Number of cross-validation folds; candidate values of alpha, about evenly spaced on a logarithmic scale.
 # More folds or candidates take longer.
 FOLDS, ALPHAS = 3, (1.0, 0.03, 0.001)
 
 # Maximum number of samples used to choose parameters, so that the choice takes about as long as the fit.
 CHOICE_SAMPLES = 3000
 
-# Maximum log-loss that one held-out sample contributes, which is the log-loss of a probability of 2.2e-16.
+# Maximum log-loss that one held-out sample contributes: the log-loss for a probability of 2.2e-16.
 # Without a maximum, one sample far from all other samples would determine the temperature.
 # A smaller maximum would hide wrong probabilities.
 LARGEST_LOSS = -math.log(sys.float_info.epsilon)
