@@ -1,4 +1,4 @@
-"""Training of learned filters: crops of images, parameters and their conversion for the kernel, and Adam's steps."""
+"""Training of learned filters: image crops, conversion of parameters for the kernel, and the optimizer Adam."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,13 +21,13 @@ from sklearn_crf.rtf.images._corruption import (
 class Stages(NamedTuple):
     """Parameters of all stages, for images in units of the noise's standard deviation."""
 
-    filters: np.ndarray  # (T, F, m, m)
+    filters: np.ndarray  # (T, F, m, m), filters of each stage
     weights: np.ndarray  # (T, F, G), weights of the Gaussians of each influence function
     pull: np.ndarray  # (T,), strength of the pull to the degraded image
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """Numbers of stages, of filters per stage, of rows per filter, and of knots per influence function."""
+        """Four numbers: stages, filters per stage, rows per filter, and knots per influence function."""
         return (*self.filters.shape[:3], len(knots()))
 
     def packed(self) -> np.ndarray:
@@ -38,18 +38,18 @@ class Stages(NamedTuple):
 
 
 def knots() -> np.ndarray:
-    """Return the knots of the influence functions, which are linear in between."""
+    """Return the knots of the influence functions, which are linear between knots."""
     return np.linspace(-tuned.REACH, tuned.REACH, tuned.INTERVALS * (tuned.GAUSSIANS - 1) + 1)
 
 
 def gaussians() -> np.ndarray:
-    """Return the values of the Gaussians at the knots, (G, K); their width is the distance of adjacent Gaussians."""
+    """Return the values of the Gaussians at the knots, (G, K); their width is the distance between adjacent centres."""
     centres = knots()[:: tuned.INTERVALS]
     return np.exp(-0.5 * ((knots() - centres[:, np.newaxis]) / (centres[1] - centres[0])) ** 2)
 
 
 def cosines(side: int) -> np.ndarray:
-    """Return the cosine basis of square filters without the constant, low frequencies first: (side^2 - 1, side^2)."""
+    """Return the cosine basis of square filters, (side^2 - 1, side^2), without the constant, low frequencies first."""
     basis = scipy.fft.idctn(np.eye(side * side).reshape(-1, side, side), axes=(1, 2), norm="ortho")
     order = np.argsort(np.add.outer(np.arange(side), np.arange(side)), axis=None, kind="stable")
     return basis.reshape(side * side, -1)[order[1:]]
@@ -59,8 +59,8 @@ class Parameters:
     """Layout of a parameter vector: coefficients of filters in the cosine basis, weights of Gaussians, and pulls."""
 
     # Filters have norm one, so that their response to noise is about one.
-    # Influences are divided by the number of pixels of a filter, so that all filters add up to the image without its
-    # mean.
+    # Influences are divided by the number of pixels of a filter, so that the responses of all filters sum to the image
+    # minus its mean.
 
     def __init__(self, n_stages: int, n_filters: int, side: int) -> None:
         self.basis, self.gaussians = cosines(side), gaussians() / side**2
@@ -89,7 +89,7 @@ class Parameters:
         return Stages(filters.reshape(*filters.shape[:2], self.side, -1), weights / self.side**2, pull.copy())
 
     def pulled_back(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Convert the gradient for the kernel's parameters to the gradient for the parameter vector."""
+        """Convert the gradient with respect to kernel parameters to the gradient with respect to ``theta``."""
         coefficients = self.parts(theta)[0]
         T, F = coefficients.shape[:2]
         n_taps, n_knots = self.side**2, self.gaussians.shape[1]
@@ -104,13 +104,13 @@ class Parameters:
 class Crops(NamedTuple):
     """Image planes from which training crops are drawn."""
 
-    given: list  # (H, W) each, planes to restore, or to corrupt first
+    given: list  # (H, W) each: degraded planes, or clean planes if there is a corruption
     target: list
     corruption: Any  # function of an image and a generator, or None
-    unit: float  # divisor of values for the kernel, unless levels or qualities are drawn for each crop
+    unit: float  # divisor of pixel values, unless the noise level or JPEG quality is drawn for each crop
 
     def drawn(self, n: int, rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Draw n crops, and return pairs of examples and targets, with crops of equal shape in one array (n, h, w)."""
+        """Draw n crops; return pairs of examples and targets, each an array (k, h, w) of k crops of equal shape."""
         groups: dict = {}
         for chosen in rng.integers(len(self.given), size=n):
             both = self._crop(self.given[chosen], self.target[chosen], rng)
@@ -118,7 +118,7 @@ class Crops(NamedTuple):
         return [tuple(map(np.stack, zip(*group, strict=True))) for group in groups.values()]  # type: ignore[misc]
 
     def _crop(self, given, target, rng):
-        """Draw a crop of an image and of its target, and subtract the mean of the image's crop."""
+        """Draw the same crop from an image and its target, and subtract the mean of the image's crop from both."""
         height, width = (min(tuned.CROP, side) for side in given.shape)
         top, left = (
             rng.integers((side - size) // tuned.BLOCK + 1) * tuned.BLOCK
@@ -160,7 +160,7 @@ def is_of_qualities(corruption: Any) -> bool:
 
 
 def compute_table_unit(factor: float) -> float:
-    """Return the unit of images that JPEG compressed with quantisation tables of a given factor."""
+    """Return the unit of images that were compressed by JPEG, given the factor of the quantisation tables."""
     return tuned.UNIT_OF_TABLES * max(factor, tuned.LEAST_FACTOR)
 
 
@@ -184,7 +184,7 @@ def damaged(corruption: Callable, image: np.ndarray, rng: np.random.Generator) -
 
 
 class Adam:
-    """The optimizer Adam, with a step size that decreases to 0 like a cosine."""
+    """The optimizer Adam, with a step size that decreases to 0 along a cosine."""
 
     def __init__(self, size: int, max_iter: int) -> None:
         self.mean, self.square, self.n_done, self.max_iter = np.zeros(size), np.zeros(size), 0, max_iter
@@ -203,7 +203,7 @@ class Adam:
 def mean_squared_error(
     parameters: Parameters, theta: np.ndarray, groups: list, n_threads: int, has_gradient: bool
 ) -> tuple[float, np.ndarray]:
-    """Return the mean squared error of crops, in the scaled units of the kernel, and its gradient."""
+    """Return the mean squared error of crops, in the scaled units of the kernel, and the gradient of this error."""
     stages, loss, n_pixels = parameters.stages(theta), 0.0, 0
     packed, seen = stages.packed().astype(np.float32), knots()
     gradient = np.zeros(packed.size if has_gradient else 0)
@@ -226,11 +226,11 @@ def train(
     n_threads: int,
     after: Callable[[Stages, float], Any],
 ) -> tuple[Stages, list, list]:
-    """Minimise the squared error of new crops that are drawn in each step.
+    """Minimise the squared error of crops; each step draws new crops.
 
     The best stages have the least error on crops of held-out images. Without held-out images the last stages are best.
     """
-    # after: function of the stages and the loss that is called after each step; training ends if it returns True
+    # after: function of the stages and the loss, called after each step; training ends if the function returns True
     # returns: best stages; mean squared error of the crops of each step; mean squared error of held-out crops at the
     #     start and at regular intervals
     theta, adam = parameters.start(), Adam(len(parameters.start()), max_iter)

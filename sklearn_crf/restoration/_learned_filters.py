@@ -63,7 +63,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     n_stages : int, default=5
         Number of steps of the diffusion. Training and prediction time are proportional to it.
     filter_size : int, default=5
-        Number of rows and columns of the filters, an odd number. 7 is better than 5, and takes three times as long.
+        Number of rows and columns of the filters, an odd number. Size 7 restores better than size 5, but takes three
+        times as long.
     n_filters : int or None, default=None
         Number of filters of a stage, at most ``filter_size ** 2 - 1``. None is this maximum.
     max_iter : int, default=1500
@@ -84,7 +85,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     Attributes
     ----------
     filters_ : ndarray of shape (n_stages, n_filters, filter_size, filter_size)
-        Filters of norm one, ordered as their initial values, the cosine basis with low frequencies first.
+        Filters of norm one. Their initial values are the cosine basis with low frequencies first.
     weights_ : ndarray of shape (n_stages, n_filters, 47)
         Weights of the Gaussians of each influence function, for images in units of ``unit_``.
     pull_ : ndarray of shape (n_stages,)
@@ -180,7 +181,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         X : array-like of shape (n, H, W) or (n, H, W, C), or list of array-like of shape (H, W) or (H, W, C)
             Degraded images, or with ``corruption`` the images that are corrupted; of any type, sizes and unit.
         y : as X, optional
-            Clean images of the same shapes. With ``corruption``, None is X.
+            Clean images of the same shapes. With ``corruption``, None uses X.
 
         Returns
         -------
@@ -226,7 +227,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return self
 
     def _check_n_filters(self) -> int:
-        """Return the number of filters, or raise an error if it does not fit the size of filters."""
+        """Return the number of filters; raise InvalidParameterError if it, or the filter size, is invalid."""
         if self.filter_size % 2 == 0:
             raise InvalidParameterError(f"filter_size must be an odd number, got {self.filter_size}.")
         most = self.filter_size**2 - 1
@@ -237,7 +238,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return most if self.n_filters is None else self.n_filters
 
     def _split_crops(self, given, target, rng) -> tuple[Crops, Crops | None]:
-        """Return sources of training crops and of held-out crops; the second is None if no image is held out."""
+        """Return the sources of training crops and of held-out crops; the latter is None if no image is held out."""
         n_images, n_held_out = len(given.images), 0
         if n_images >= tuned.LEAST_IMAGES and self.validation_fraction > 0:
             n_held_out = max(1, round(self.validation_fraction * n_images))
@@ -250,7 +251,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return parts[0], parts[1]
 
     def _estimate_unit(self, given, target, rng) -> float:
-        """Return the level of Gaussian noise, or the root mean square error of some images with other damage."""
+        """Return the level of Gaussian noise; for other damage, return the root mean square error of a few images."""
         if is_white_noise(self.corruption):
             return float(self.corruption.low)
         chosen = rng.permutation(len(given))[: tuned.IMAGES_OF_UNIT]
@@ -344,13 +345,13 @@ def _check_fitted_arrays(model: Any) -> None:
 
 
 def restore_planes(filters: LearnedFilters, planes: list, units: list) -> list:
-    """Restore planes (H, W) in units of their damage."""
+    """Restore planes (H, W), each of which is divided by its entry of ``units``."""
     stages, tasks = Stages(filters.filters_, filters.weights_, filters.pull_), list(zip(planes, units, strict=True))
     return map_coarse(partial(_restore_plane, stages), tasks, filters.n_jobs)
 
 
 def _restore_plane(stages, task, n_threads):
-    """Restore a plane (H, W), given as a pair of the plane and the unit of its noise."""
+    """Restore a plane (H, W); ``task`` is a pair of the plane and the unit of its damage."""
     plane, unit = task
     level, seen = plane.mean(dtype=np.float64), knots()
     image = ((plane - level) / unit).astype(np.float32)
@@ -385,7 +386,7 @@ class _Images(NamedTuple):
         return cls(images, channels, np.asarray(given[0]).dtype.str)
 
     def sample(self) -> InputSample:
-        """Return a sample of the values of all channels together."""
+        """Return a joint sample of the values of all channels."""
         return InputSample.of([plane[..., np.newaxis] for plane in self.channels.X])._replace(dtype=self.dtype)
 
 

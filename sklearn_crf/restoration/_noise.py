@@ -12,7 +12,7 @@ from sklearn_crf.rtf.images._corruption import compute_noise_after_clipping, cut
 
 
 class PhotoNoise(NamedTuple):
-    r"""Noise of the values x of an image in the range 0 to 255.
+    r"""Noise of an image whose values x lie in the range 0 to 255.
 
     .. math:: y = \min(\max(x + \sigma(x) \, n, 0), 255), \qquad \sigma^2(x) \propto x + \text{offset}
 
@@ -23,13 +23,13 @@ class PhotoNoise(NamedTuple):
     offset: float
     low: bool
     high: bool
-    clipped: np.ndarray | None  # of the shape of the image, True where a value is clipped; None if no end clips
+    clipped: np.ndarray | None  # mask of clipped values, in the shape of the image; None if no end of the range clips
 
     @classmethod
     def of(cls, values: np.ndarray, is_white: bool, is_bounded: bool) -> "PhotoNoise":
-        """Describe the noise of an image, (H, W) or (H, W, C), with equal variance everywhere if ``is_white``."""
-        # is_bounded: whether the range 0 to 255 stands for a usual range, not for the least and largest value
-        # Conversion to the range of bytes has rounding errors.
+        """Describe the noise of an image, (H, W) or (H, W, C); with ``is_white``, its variance is equal everywhere."""
+        # is_bounded: whether 0 and 255 stand for the ends of a usual range, not for the smallest and largest value
+        # The comparisons have a tolerance, because conversion to the range of bytes has rounding errors.
         at_low, at_high = values <= BYTES[0] + 1e-6, values >= BYTES[1] - 1e-6
         low = bool(is_bounded and at_low.any() and values.min() >= BYTES[0] - 1e-6)
         high = bool(is_bounded and at_high.any() and values.max() <= BYTES[1] + 1e-6)
@@ -38,7 +38,7 @@ class PhotoNoise(NamedTuple):
 
     @property
     def fraction(self) -> np.ndarray | None:
-        """Fraction of the colours of each pixel that are clipped, (H, W), or None if no value is clipped."""
+        """Fraction of clipped colour values at each pixel, (H, W), or None if no value is clipped."""
         clipped = self.clipped
         return None if clipped is None else clipped.reshape(*clipped.shape[:2], -1).mean(axis=2)
 
@@ -51,7 +51,7 @@ class PhotoNoise(NamedTuple):
         return BYTES[1] * (root - low) / (high - low)
 
     def compute_means(self, brightness: np.ndarray, level: float) -> np.ndarray:
-        """Return the means of transformed noisy values, where ``level`` is the deviation of the transformed noise."""
+        """Return the means of transformed noisy values; ``level`` is the deviation of the transformed noise."""
         deviation = np.full_like(brightness, level)
         if np.isfinite(self.offset):
             low, high = np.sqrt(np.add(BYTES, self.offset))
@@ -72,10 +72,10 @@ class PhotoNoise(NamedTuple):
 
 
 def _estimate_offset(values: np.ndarray, clipped: np.ndarray | None) -> float:
-    r"""Estimate the offset of a variance proportional to x + offset, from the noise and the mean of image squares.
+    r"""Estimate the offset of a variance proportional to x + offset, from the noise and the means of image squares.
 
-    Detail of the image only adds to the noise of a square. Variances are therefore fitted to a low quantile: the ratios
-    of the measured variances to the fitted variances have the least pinball loss, in logarithms.
+    Detail of the image only adds to the noise of a square. The fit therefore targets a low quantile of the
+    measured variances: it minimises the pinball loss of the logarithms of the ratios of measured to fitted variances.
     """
     mean, variance = _compute_moments_of_squares(values, clipped)
     if len(mean) < tuned.LEAST_SQUARES:
@@ -95,7 +95,7 @@ def _estimate_offset(values: np.ndarray, clipped: np.ndarray | None) -> float:
 
 
 def _compute_moments_of_squares(values: np.ndarray, clipped: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean and the variance of the finest detail, in square blocks of each channel with few clipped values.
+    """Return, for square blocks with few clipped values, the mean of the block and the variance of its finest detail.
 
     The variance is corrected for clipping.
     """

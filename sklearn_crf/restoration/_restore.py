@@ -26,17 +26,17 @@ from sklearn_crf.restoration._noise import PhotoNoise
 from sklearn_crf.rtf import JPEG, Blur, Downsampling, GaussianNoise, MissingPixels, RegressionTreeField
 from sklearn_crf.rtf.images._corruption import choose_noise_levels, estimate_noise, find_least_step
 
-# Folder of the models that were trained on sample photographs, as a JSON file for each kind of damage.
+# Folder of the models that were trained on sample photographs; each kind of damage has a JSON file.
 FOLDER = Path(__file__).with_name("fields")
 
-# Filters of the presets for noise and JPEG blocks.
+# For each quality preset, the options of the learned filters that remove noise and JPEG blocks.
 PRESETS: dict[str, dict] = {
     "fast": {"n_stages": 3, "n_filters": 12},
     "default": {},
     "high": {"filter_size": 7},
 }
 
-# Class and parameters of the estimator for each kind of damage, and for each preset of noise and JPEG blocks.
+# Class and parameters of the estimator for each kind of damage. Noise and JPEG have an estimator for each preset.
 # Predictions are not rounded, because planes of opponent colours are not bytes.
 FIELDS: dict[str, tuple] = {
     f"{name}_{preset}": (LearnedFilters, {"corruption": corruption, "validation_fraction": 0, **filters})
@@ -98,8 +98,9 @@ def restore(
         image without noise.
     jpeg : bool or "auto", default="auto"
         Whether to remove the blocks and ripples of JPEG compression instead of noise. The quality is estimated. "auto"
-        removes them if the image was compressed at a quality of at most about 85 and its noise is weaker than the
-        smallest quantisation step. With ``noise``, ``mask``, ``kernel`` or ``scale``, "auto" is False.
+        removes blocks and ripples if the image was compressed at a quality of at most about 85, and if its noise is
+        weaker than the smallest quantisation step. If ``noise``, ``mask``, ``kernel`` or ``scale`` is given, "auto" is
+        False.
     mask : array-like of bool of shape (H, W), or list of them, optional
         True for missing pixels. The other pixels are returned unchanged.
     kernel : array-like of shape (h, w), optional
@@ -108,7 +109,7 @@ def restore(
         How many times larger the result is along each axis: 2, 3 or 4.
     quality : {"fast", "default", "high"}, default="default"
         Size of the model for noise and JPEG blocks. "fast" takes about a quarter of the time of "default", and "high"
-        takes three times as long. Other damage has a single model.
+        takes three times as long as "default". Other damage has a single model.
     n_jobs : int, optional
         Number of threads; results do not depend on it.
 
@@ -154,7 +155,7 @@ def restore(
 
 
 class _Task(NamedTuple):
-    """Damage that is to be undone in all images."""
+    """Damage to undo in all images."""
 
     noise: Any
     jpeg: bool | str
@@ -195,7 +196,7 @@ class _Task(NamedTuple):
         return self if self.jpeg != "auto" else self._replace(jpeg=gaps is None and photo.is_compressed)
 
     def planes(self, planes: list, levels: Any) -> list:
-        """Restore planes (H, W) in the range of bytes, given "auto" or the noise level (or unit) of each plane."""
+        """Restore planes (H, W) in the range of bytes; ``levels`` is "auto", or holds each plane's level or unit."""
         if self.jpeg:
             return restore_planes(load_trained_field(f"jpeg_{self.quality}", self.n_jobs), planes, levels)
         if self.kernel is None and self.scale == 1:
@@ -211,7 +212,7 @@ class _Task(NamedTuple):
 
     def _estimate_noise(self, plane: np.ndarray) -> float:
         """Estimate the noise of a blurred plane from the frequencies that the blur reduces most."""
-        if self.kernel is None:  # detail of a small image cannot be distinguished from noise
+        if self.kernel is None:  # enlargement: the detail of a small image cannot be distinguished from noise
             return tuned.LEAST_NOISE
         window = np.outer(np.hanning(plane.shape[0]), np.hanning(plane.shape[1]))
         power = np.abs(np.fft.rfft2((plane - plane.mean()) * window)) ** 2 / np.sum(window**2)
@@ -247,12 +248,12 @@ def _restore_image(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
 
 
 def _remove_noise(photo: _Photo, task: _Task, levels: Any) -> np.ndarray:
-    """Remove the noise of a photo, which may grow with brightness and may be clipped to the range of the photo."""
+    """Remove noise that may grow with brightness and that may be clipped to the range of the photo."""
     values = photo.bytes
     noise = PhotoNoise.of(values, is_white=not isinstance(levels, str), is_bounded=photo.is_bounded)
     planes = photo.divide(noise.stabilise(values))
     if isinstance(levels, str):
-        # The minimum is positive, but lower than the lowest noise level of any model.
+        # The minimum of 1e-6 is positive, but lower than the lowest noise level of any model.
         clipped = noise.fraction
         levels = [max(estimate_noise(plane, clipped), 1e-6) for plane in planes]
     restored = photo.join(task.planes(planes, levels))
@@ -292,7 +293,7 @@ class _Photo(NamedTuple):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the ends are a usual range of images, not the least and largest value of the image."""
+        """Whether ``ends`` is a usual range of images, not the smallest and largest value of this image."""
         return bool(get_type_range(self.image)) or self.ends in ((0.0, 1.0), (-1.0, 1.0), BYTES)
 
     @property
@@ -394,7 +395,7 @@ def _load(name: str) -> Any:
 
 
 def save(name: str, field: Any, folder: Path = FOLDER) -> Path:
-    """Write the attributes of a fitted estimator that predictions need to a file, and return its path."""
+    """Write to a file those attributes of a fitted estimator that predictions need; return the path of the file."""
     state = {key: value for key, value in vars(field).items() if key not in {*field.get_params(deep=False), *_RECORDS}}
     path = folder / f"{name}.json"
     path.write_text(json.dumps(state, default=_pack, separators=(",", ":")) + "\n", encoding="utf-8")
@@ -404,7 +405,7 @@ def save(name: str, field: Any, folder: Path = FOLDER) -> Path:
 def _pack(value: Any) -> Any:
     """Convert an array, a transformer or a NumPy scalar to an object that JSON can hold."""
     if isinstance(value, np.ndarray):
-        if value.dtype.kind == "f":  # kernels compute in float32, and learned filters are rounded to float16
+        if value.dtype.kind == "f":  # kernels use float32; learned filters were rounded to float16
             value = value.astype("<f2" if np.array_equal(value.astype("<f2"), value) else "<f4")
         return {"bytes": b64encode(value.tobytes()).decode(), "shape": value.shape, "dtype": value.dtype.str}
     if isinstance(value, BaseEstimator):
@@ -419,6 +420,6 @@ def _unpack(found: dict) -> Any:
         return array.astype(np.float64 if array.dtype.kind == "f" else array.dtype.newbyteorder("="))
     if "transformer" in found:
         made = getattr(sklearn_crf.preprocessing, found["transformer"])(**found["parameters"])
-        # Filter banks with given parameters only learn the number of channels.
+        # Filter banks with fixed parameters only learn the number of channels.
         return made.fit(np.zeros((1, 8, 8, 1)))
     return found
