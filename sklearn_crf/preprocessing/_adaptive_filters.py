@@ -1,4 +1,4 @@
-"""Image restoration by linear filters that are learned for each position in a period and each kind of structure."""
+"""Image restoration by learned linear filters, one for each position in a block and each kind of structure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sklearn_crf.preprocessing._tuning import BAND_ROWS, PULL_OF_PLACE, QUANTILE
 
 @options(kw_only=False)
 class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
-    r"""Restore grey images with learned linear filters, one for each position in a period and kind of structure.
+    r"""Restore grey images with learned linear filters, one for each position in a block and each kind of structure.
 
     .. math::
         \hat y_s = m_s + w_{k(s)}^\top (x_{P(s)} - m_s), \qquad
@@ -49,7 +49,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
     n_coherences : int, default=3
         Number of intervals of gradient coherence (how well directions agree), with equally many pixels each.
     shrinkage : float, default=100.0
-        Weight of the pull of the filters of a kind towards the filter of their position, in units of pixels.
+        Weight, in units of pixels, with which the filter of a kind is pulled towards the filter of its position.
     n_jobs : int or None, default=None
         Number of threads over images; results do not depend on it.
 
@@ -159,7 +159,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return match_layout(X, found)
 
     def _fit(self, X, y):
-        """Fit thresholds and filters of positions; return the planes of X, and moments of each half of the images."""
+        """Fit thresholds and the filters of positions; return planes of X, and moments of each half of the images."""
         planes, targets = (read_grey_planes(as_images(own), name, self) for own, name in ((X, "X"), (y, "y")))
         if len(planes) != len(targets):
             raise ValueError(f"y has {len(targets)} images, but X has {len(planes)}.")
@@ -208,14 +208,14 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             moments.add(inputs, (target[rows] - means).ravel(), kinds)
 
     def _solve_filters(self, moments):
-        """Return the ridge solution for the filters of all kinds, shrunk towards the filters of their positions."""
+        """Return the filters of all kinds: a ridge solution, shrunk towards the filters of positions."""
         start = np.repeat(self.place_filters_, self._n_kinds // len(self.place_filters_), axis=0)
         off = moments.products - np.einsum("kij,kj->ki", moments.squares, start)
         return start + np.linalg.solve(moments.squares + self._pull * np.eye(self._size), off[..., None])[..., 0]
 
     def _iterate_bands(self, plane, structure=None):
-        """Yield rows, means (h, W), inputs (h * W, size) and kinds of pixels (h * W,) of each band."""
-        # plane: (H, W); structure: angle, strength and coherence of each pixel, None if kinds are only positions
+        """Yield, for each band of rows, the rows, means (h, W), inputs (h * W, size) and pixel kinds (h * W,)."""
+        # plane: (H, W); structure: angle, strength and coherence at each pixel; None if kinds are positions
         side, shape = 2 * self.radius + 1, plane.shape
         padded = np.pad(plane, self.radius, mode="symmetric")
         windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side))
@@ -238,7 +238,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             yield rows, means, inputs.reshape(-1, self._size), kinds.ravel()
 
     def _filtered(self, plane, structure=None, filters=None):
-        """Return the image (H, W) that filters of kinds restore, or filters of positions if no structure is given."""
+        """Restore an image (H, W) by the filters of kinds or, if no structure is given, by the filters of positions."""
         filters = self.place_filters_ if structure is None else filters
         found = np.empty(plane.shape)
         for rows, means, inputs, kinds in self._iterate_bands(plane, structure):
@@ -312,7 +312,7 @@ class _Moments(NamedTuple):
 
 
 def _group_pixels_by_kind(kinds):
-    """Return each kind that occurs and the indices of its pixels."""
+    """Return a list of pairs: each kind that occurs, and the indices of its pixels."""
     order = np.argsort(kinds, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1)
     return [(kinds[own[0]], own) for own in parts]

@@ -45,19 +45,20 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     Parameters
     ----------
     estimator : classifier
-        Any classifier of plain rows. It is cloned by ``fit``. Data frames are passed to it as data frames.
+        Any classifier of plain rows. ``fit`` clones it. Data frames are passed to the classifier as data frames.
     cv : int, splitter, iterable or "prefit", default=5
         Folds of whole examples: their number, stratified by the fractions of classes
         (:class:`~sklearn_crf.model_selection.StratifiedLatticeKFold`), or a splitter. If there are fewer examples than
         folds, such as a single image, examples are cut into runs of nodes (bands of rows in images), which form the
         folds. "prefit" uses ``estimator`` as it is, fitted on other data.
     method : {"predict_log_proba", "predict_proba", "decision_function"}, default="predict_log_proba"
-        Method of the classifier that computes scores. Probabilities below 1.2e-7 are raised to it before the logarithm.
+        Method of the classifier that computes scores. Before the logarithm, probabilities below 1.2e-7 are set to
+        1.2e-7.
     passthrough : bool or "auto", default="auto"
-        Whether to append the features of X to the scores, so that edge features can depend on them. In photographs
-        labels change at borders in the image, which the scores of pixels do not show. "auto" appends the features of
-        dense images and volumes with two classes and at most 32 features. With more classes fields use constant edge
-        features by default, and node weights for the features tend to overfit.
+        Whether to append the features of X to the scores, so that edge features can depend on them. In photographs,
+        labels change at borders in the image; scores of pixels do not show these borders. "auto" appends the features
+        of dense images and volumes with two classes and at most 32 features. With more classes, fields use constant
+        edge features by default, and node weights for the features tend to overfit.
     missing_label : object, default=None
         Label of nodes that do not train the classifier. Such nodes are scored like all other nodes. None uses the
         missing label of ``estimator``, if it has one, or of the field at the end of the pipeline
@@ -182,7 +183,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return cross_val_predict(node_classifier, X, y, cv=cv, n_jobs=self.n_jobs, method=self._choose_response())
 
     def _cross_validate_parts(self, examples, y, n_folds):
-        """Return scores (n_nodes, n_columns) of each example by cross-validation over parts of examples.
+        """Return scores (n_nodes, n_columns) of each example, computed by cross-validation over parts of examples.
 
         This method is used if there are fewer examples than folds.
         """

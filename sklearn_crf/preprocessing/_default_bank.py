@@ -9,24 +9,24 @@ from sklearn_crf.preprocessing._filter_bank import ChannelUnion, FilterBank
 from sklearn_crf.preprocessing._patch_denoisers import PatchAverages, PatchGroups, PatchShrinkage, make_noise_averages
 from sklearn_crf.preprocessing._tuning import N_THRESHOLDS, NOISE_SPREAD, THRESHOLDS
 
-# Options with which PatchGroups takes a fifth of its default time, not counting the pilot image, which is shared.
+# With these options, PatchGroups takes a fifth of its default time (without the pilot image, which is shared).
 _QUICK_GROUPS = {"search_radius": 12, "step": 8}
 
-# Names of banks that adapt to the noise; the second bank searches for groups of patches more thoroughly.
+# Names of filter banks that adapt to the noise; "groups" searches for similar patches more thoroughly than "auto".
 DEFAULT_BANKS = "auto", "groups"
 
 # Transformers that can produce the channels of a field.
 TRANSFORMERS_OF_BANKS = FilterBank, PatchShrinkage, PatchAverages, PatchGroups, ChannelUnion
 
-# Images with more channels are assumed to be features already.
+# Images with more channels than this are assumed to hold features, which need no filter bank.
 MOST_CHANNELS = 4
 
 
 def build_default_bank(inputs, targets, weight=None, noise=None, has_groups=False, scale=1.0):
-    """Return a filter bank of Gaussian derivatives, and of copies of the image that are denoised for its noise level.
+    """Return a filter bank that computes Gaussian derivatives, and copies of the image denoised for its noise level.
 
-    The copies are denoised by thresholding, by averaging similar patches, and by groups of patches. With ``has_groups``
-    the groups are searched for thoroughly.
+    The copies are denoised in three ways: by thresholding, by averaging similar patches, and by groups of patches.
+    With ``has_groups``, the search for groups is more thorough.
     """
     # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D); weight: weight of each image
     # noise: noise level of each image, or None if unknown
@@ -47,7 +47,7 @@ def build_default_bank(inputs, targets, weight=None, noise=None, has_groups=Fals
 
 
 def rescale_bank(bank, scale):
-    """Convert a filter bank's thresholds to units of images that are multiplied by ``scale``."""
+    """Convert a filter bank's thresholds for images that are multiplied by ``scale``."""
     if isinstance(bank, ChannelUnion):
         return ChannelUnion([rescale_bank(part, scale) for part in bank.transformers], n_jobs=bank.n_jobs)
     if scale == 1:
@@ -59,14 +59,14 @@ def rescale_bank(bank, scale):
 
 
 def compute_weighted_quantiles(values: ArrayLike, weight: ArrayLike | None, shares: ArrayLike) -> np.ndarray:
-    """Return quantiles by linear interpolation, where a value of weight k counts as k equal values."""
+    """Return quantiles with linear interpolation; a value of weight k counts as k equal values."""
     values, shares = (np.asarray(numbers, dtype=np.float64) for numbers in (values, shares))
     if weight is None:
         return np.quantile(values, shares)
     order = np.argsort(values, kind="stable")
     values, weight = values[order], np.asarray(weight, dtype=np.float64)[order]
     values, weight = values[weight > 0], weight[weight > 0]
-    # Each value counts as several equal values; compute the ranks of the last and the first of these values.
+    # Each value stands for several equal values; compute the ranks of the last and the first of them.
     last = np.cumsum(weight) - 1
     first = np.minimum(last, last - weight + 1)
     ranks = shares * max(last[-1], 0.0)
@@ -74,7 +74,7 @@ def compute_weighted_quantiles(values: ArrayLike, weight: ArrayLike | None, shar
 
 
 def _compute_deviation(plane, target):
-    """Return the root mean square of input minus target, or the estimated noise level if channel counts differ."""
+    """Return the root mean square of input minus target; if channel counts differ, return an estimated noise level."""
     if plane.shape[-1] == target.shape[1]:
         squares = (plane.reshape(target.shape) - target) ** 2
         known = squares[~np.isnan(squares)]
@@ -83,13 +83,13 @@ def _compute_deviation(plane, target):
 
 
 def estimate_detail_noise(plane):
-    """Estimate the standard deviation of white noise by the median magnitude of the finest diagonal detail."""
+    """Estimate the standard deviation of white noise from the median magnitude of the finest diagonal detail."""
     # plane: (..., H, W, C)
     detail = np.diff(np.diff(plane, axis=-3), axis=-2) / 2
     return float(np.median(np.abs(detail)) / 0.6745) if detail.size else 0.0
 
 
 def image_channels(bank, n_channels):
-    """Return the indices of the channels of a default bank that are copies of the image, not filter responses."""
+    """Return the indices of those channels of a default bank that are copies of the image, not filter responses."""
     n_filters = len(bank.transformers_[0].get_feature_names_out())
     return [*range(bank.n_channels_), *range(n_filters, n_channels)]

@@ -67,7 +67,7 @@ def build_rfs_kernels():
 
 
 def build_gaussian_derivative_kernels(scales=(1.0, 2.0, 4.0)):
-    """Return Gaussians and their first and second derivatives by name, six per scale, multiplied by scale ** order."""
+    """Return six kernels per scale, by name: a Gaussian and its first and second derivatives, times scale ** order."""
     kernels = {}
     for scale in scales:
         radius = int(4 * scale + 0.5)
@@ -80,7 +80,7 @@ def build_gaussian_derivative_kernels(scales=(1.0, 2.0, 4.0)):
 
 
 def build_haar_kernels(sizes=(2, 4, 8, 16)):
-    """Return box kernels by name, four per size: mean, difference of halves along each axis, product of differences."""
+    """Return four box kernels per size, by name: mean, difference of halves along each axis, product of differences."""
     kernels = {}
     for size in sizes:
         flat = np.full(size, 1 / size)
@@ -96,7 +96,7 @@ def build_haar_kernels(sizes=(2, 4, 8, 16)):
 
 
 def build_dct_kernels(side=8, n_waves=4):
-    """Return products of the slowest cosines over a square, by name, with the constant product first."""
+    """Return products of the ``n_waves`` slowest cosines over a square, by name; the constant product is first."""
     waves = scipy.fft.dct(np.eye(side), axis=0, norm="ortho")[:n_waves] / np.sqrt(side)
     return {f"dct_{i}{j}": Separable(waves[i], waves[j]) for i in range(n_waves) for j in range(n_waves)}
 
@@ -108,7 +108,7 @@ BANKS = {
     "dct": build_dct_kernels,
 }
 
-# Side of the patches in pixels; number of principal components that are kernels; number of sampled patches.
+# Side of patches in pixels; number of principal components to use as kernels; number of sampled patches.
 _PCA_SIDE, _N_COMPONENTS, _N_PATCHES = 7, 24, 50_000
 
 
@@ -139,7 +139,7 @@ def _evaluate_gaussian(x, scale, order):
 
 
 def _balance(kernel):
-    """Shift and scale a kernel so that it sums to zero and its absolute values sum to one."""
+    """Shift and scale a kernel so that its entries sum to zero, and their absolute values sum to one."""
     kernel = kernel - kernel.mean()
     return kernel / np.abs(kernel).sum()
 
@@ -249,7 +249,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
         n_own = n_channels if self.include_input else 0
         separable = [k for k, kernel in enumerate(kernels) if isinstance(kernel, Separable)]
         whole = [k for k, kernel in enumerate(kernels) if not isinstance(kernel, Separable)]
-        # Several groups give work to several threads. Repeating the transform of a tile for each group costs little.
+        # Groups of kernels run on several threads. Each group transforms the tiles again, which costs little.
         groups = [np.array(whole[k : k + 19]) for k in range(0, len(whole), 19)]
         for channel, (plane, level) in enumerate(iterate_centred_planes(image)):
             own = out[..., n_own + channel * len(kernels) : n_own + (channel + 1) * len(kernels)]
@@ -306,7 +306,7 @@ class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
 
 
 def _write_separable(plane, kernels, level, out, channels, n_threads):
-    """Write the responses to kernels that are products of a column and a row."""
+    """Write the responses to separable kernels, which are products of a column and a row."""
     height, width = plane.shape
     profiles: dict[bytes, int] = {}
     columns, rows = (
@@ -358,7 +358,7 @@ def _filter_by_fourier(plane, kernels, level, out, channels):
 
 @lru_cache(maxsize=8)
 def _compute_spectra(kernels, kernel_shapes, shape):
-    """Return the conjugate Fourier transforms of kernels, with the origin of each kernel at the corner of a grid."""
+    """Return the conjugate Fourier transforms of kernels on a grid, whose corner is the origin of each kernel."""
     spectra = []
     for data, kernel_shape in zip(kernels, kernel_shapes, strict=True):
         grid = np.zeros(shape, dtype=np.float32)

@@ -18,9 +18,9 @@ class FrameOutput:
         Parameters
         ----------
         transform : {"default", "pandas"} or None, default=None
-            With "pandas", rows become a data frame, and each chain of a list becomes a data frame. Columns have the
-            names of the features, which a field stores in ``feature_names_in_``. Images and other lattices remain
-            arrays, because they are not tables. Graphs remain examples. None leaves the setting unchanged.
+            With "pandas", plain rows become a data frame, and each chain of a list becomes its own data frame. Columns
+            have the names of the features, which a field stores in ``feature_names_in_``. Images and other lattices
+            remain arrays, because they are not tables. Graphs remain examples. None leaves the setting unchanged.
 
         Returns
         -------

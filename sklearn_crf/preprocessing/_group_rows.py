@@ -26,7 +26,7 @@ def group_rows(rows: Any, groups: str | list[str] | Any, time: str | Any = None)
         that are given by their names are excluded from the examples.
     time : str or array-like of shape (n_rows,), optional
         Values by which the rows of each group are sorted, such as the position in a sentence, or the name of a column
-        of the frame. The column is then excluded from the examples. None keeps the order of the table.
+        of the frame. A column given by name is excluded from the examples. None keeps the order of the table.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def group_rows(rows: Any, groups: str | list[str] | Any, time: str | Any = None)
 
 
 def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
-    """Join values of examples to one column or table, in the order of the rows before :func:`group_rows`.
+    """Join the values of examples to one column or table, in the order that rows had before :func:`group_rows`.
 
     Parameters
     ----------
@@ -123,13 +123,13 @@ def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
 
 
 def _are_names(groups: Any, rows: Any) -> bool:
-    """Return whether groups is a list of column names, not of the groups of all rows."""
+    """Return whether ``groups`` is a list of column names, rather than a list with the group of each row."""
     are_strings = isinstance(groups, list) and bool(groups) and all(isinstance(name, str) for name in groups)
     return are_strings and len(groups) != len(rows)
 
 
 def _select_column(argument: str, names: str | list[str], rows: Any) -> Any:
-    """Return a column or several columns of a frame by name."""
+    """Return a single column of a frame, or several columns, by name."""
     is_frame = hasattr(rows, "columns")
     for name in [names] if isinstance(names, str) else names:
         if not is_frame or name not in rows.columns:
@@ -147,7 +147,7 @@ def _split_columns(groups: Any) -> list[np.ndarray]:
 
 
 def _find_members(groups, n_rows, time):
-    """Return the rows of each group; groups are in the order of their first rows."""
+    """Return the row indices of each group; groups are in the order of their first rows."""
     rank = np.zeros(n_rows, dtype=np.int64)
     for column in _split_columns(groups):
         of_column = _rank_values(_read_column(column, n_rows, "groups", "group"), "groups")
@@ -164,7 +164,7 @@ def _find_members(groups, n_rows, time):
 
 
 def _rank_values(values, name):
-    """Return the rank of each value among the different values."""
+    """Return the rank of each value among the distinct values."""
     try:
         return np.unique(values, return_inverse=True)[1]
     except TypeError as error:

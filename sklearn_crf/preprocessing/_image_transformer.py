@@ -64,14 +64,14 @@ def read_grey_planes(images, name, transformer):
 
 
 def iterate_centred_planes(image):
-    """Yield each channel minus its mean, in float32, and the mean; centred values keep more digits."""
+    """Yield, for each channel, the channel minus its mean in float32 (which keeps more digits), and the mean."""
     for channel in np.moveaxis(image, 2, 0):
         level = np.float32(channel.mean(dtype=np.float64))
         yield channel.astype(np.float32) - level, level
 
 
 def continued(plane, margin, stride):
-    """Return a plane extended by reflection, with rows padded to ``stride``, a multiple of the SIMD vector length."""
+    """Extend a plane by reflection, and pad its rows to ``stride`` values, a multiple of the SIMD vector length."""
     height, width = plane.shape
     found = np.zeros((height + 2 * margin, stride), dtype=np.float32)
     found[:, : width + 2 * margin] = np.pad(plane, margin, mode="symmetric")
@@ -149,7 +149,7 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
 
     @abstractmethod
     def _transform_images(self, images):
-        """Return the features (H, W, F) of each (H, W, C) array in a list, float32 or float64."""
+        """Return a list with the features (H, W, F), float32 or float64, of each (H, W, C) array."""
 
     def _build_prefixes(self, input_features):
         """Return the prefix of each channel's feature names, empty for a single unnamed channel."""
@@ -171,7 +171,7 @@ class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
 
     @abstractmethod
     def _name_channel_features(self) -> list[str]:
-        """Return the names of the features that each input channel gives."""
+        """Return the names of the features that are computed from each input channel."""
 
     def _build_feature_names(self, input_features):
         return [
@@ -186,7 +186,7 @@ class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
     def _write(self, image, out, n_threads, before=()):
         """Write the output channels of an image to ``out``.
 
-        ``before`` lists pairs of an earlier transformer and the channels that it has written for this image.
+        ``before`` lists earlier transformers, each paired with the channels that it wrote for this image.
         """
 
 

@@ -215,7 +215,7 @@ def rows_of(x: Any) -> Any:
 
 
 def apply_to_rows(function: Callable[[Any], Any], rows: Any) -> Any:
-    """Apply a function to rows; without rows, apply it to zeros, which give the number of columns of the result."""
+    """Apply a function to rows; without rows, apply it to a row of zeros to find the column count of the result."""
     if rows.shape[0] or hasattr(rows, "columns"):
         return function(rows)
     zeros = sp.csr_matrix((1, rows.shape[1]), dtype=rows.dtype)
@@ -241,7 +241,7 @@ def _stack_frames(frames):
     stacked = pandas.concat(frames, ignore_index=True)
     for name in frames[0].columns:
         columns = [frame[name] for frame in frames]
-        # concat would convert categories that differ between frames to objects.
+        # If categories differ between frames, concat would convert them to objects.
         if all(isinstance(column.dtype, pandas.CategoricalDtype) for column in columns):
             stacked[name] = union_categoricals(columns, ignore_order=True)
     return stacked
@@ -277,7 +277,7 @@ def _transform_group(function, group):
 
 def put_back(rows, x):
     """Return an example, or an array of examples, with transformed rows in place of its features."""
-    if hasattr(rows, "columns"):  # a data frame, if scikit-learn is configured to return data frames
+    if hasattr(rows, "columns"):  # if scikit-learn is configured to return data frames
         rows = rows.to_numpy()
     if isinstance(x, encoding.Example):
         return encoding.Example(
@@ -294,7 +294,7 @@ def put_back(rows, x):
 
 
 def find_missing_label(transformer):
-    """Return the value of missing labels that the transformer sets, or else its classifier, or else the field."""
+    """Return the value of ``missing_label``: the transformer's, else its classifier's, else the field's."""
     if transformer.missing_label is not None:
         return transformer.missing_label
     own = getattr(getattr(transformer, "estimator", None), "missing_label", None)
@@ -321,7 +321,7 @@ def labelled_rows(rows, labels, missing_label):
     missing = encoding.mask_missing_nodes(values, missing_label)
     known = np.flatnonzero(~missing)
     if values.dtype == object:
-        # Convert even if no label is missing: scikit-learn refuses integers in object arrays.
+        # Convert object arrays even if no label is missing, because scikit-learn rejects integers in them.
         labels = values = encoding.convert_object_labels(values[known], "y")
     else:
         values = values[known]

@@ -1,4 +1,4 @@
-"""Weights of nodes near changes of the label, and weights that training needs to maximise the F1 score of a class."""
+"""Weights for nodes near label changes, and weights with which training maximises the F1 score of a class."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def node_weights(
     .. math:: \omega_s = (1 + \beta \, [s \text{ is near a boundary}])
         \cdot \begin{cases} 1 - f / 2 & y_s = \text{positive} \\ f / 2 & \text{otherwise} \end{cases}
 
-    A node is near a boundary if at most ``distance`` edges lead from the node across an edge with two different labels.
+    A node is near a boundary if a path of at most ``distance`` edges from the node crosses an edge with unequal labels.
     The second factor is 1 without ``f1``. It is based on the fact that the highest F1 score :math:`f` is reached by
     minimising the cost of errors with these weights (Parambath, Usunier, Grandvalet 2014).
 
@@ -37,7 +37,7 @@ def node_weights(
     boundary : float, default=0.0
         Additional weight :math:`\beta` of nodes near a boundary.
     distance : int, default=1
-        Maximum distance of nodes near a boundary; 1 stands for the two ends of edges with different labels.
+        Maximum distance of nodes near a boundary; 1 selects the two ends of each edge with different labels.
     f1 : float, optional
         F1 score of the class ``positive`` that you expect, between 0 and 1. Repeat with the score reached on held-out
         examples if it differs.
@@ -100,7 +100,7 @@ def _get_edges(labels, x, i):
 
 
 def _is_near_boundary(labels, edges, distance, missing_label):
-    """Return whether each node is an end of an edge with different labels, or near such a node, (N,) bool."""
+    """Return a mask (N,) of the nodes that are near the end of an edge with different labels, or are such an end."""
     tail, head = edges.T
     is_known = labels != missing_label if missing_label is not None else np.ones(labels.shape, dtype=bool)
     changes = (labels[tail] != labels[head]) & is_known[tail] & is_known[head]

@@ -43,7 +43,7 @@ _MARGIN = PATCH_SIDE - 1
 
 
 class PatchDenoiser(ChannelTransformer, auto_wrap_output_keys=None):
-    """Base class of denoisers that process each channel separately, comparing patches in a guide image."""
+    """Base class of denoisers that process each channel separately, and that compare patches in a guide image."""
 
     _least_rows: ClassVar[int]  # minimum number of rows per thread
 
@@ -62,7 +62,7 @@ class PatchDenoiser(ChannelTransformer, auto_wrap_output_keys=None):
 
     @abstractmethod
     def _make_writer(self, plane, guide, level, out):
-        """Return a function of a start and stop row that writes the features of a centred channel in these rows."""
+        """Return a function ``write(start, stop)`` that writes the features of a centred channel in the given rows."""
 
     def _write(self, image, out, n_threads, before=()):
         guides, n_outputs = self._compute_guides(image, n_threads, before), out.shape[2] // image.shape[2]
@@ -149,7 +149,7 @@ class PatchShrinkage(PatchDenoiser, auto_wrap_output_keys=None):
 
 
 def _shrink_copy(image, threshold, n_threads, before):
-    """Return an image (H, W, C) shrunk by one threshold, reusing channels of earlier transformers if possible."""
+    """Return an image (H, W, C) denoised with one threshold, reusing channels of earlier transformers if possible."""
     for part, channels in before:
         known = np.asarray(part.thresholds) if isinstance(part, PatchShrinkage) else np.zeros(0)
         if known.ndim == 1 and threshold in known:
@@ -256,7 +256,7 @@ class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
 
 
 def make_noise_averages(noise):
-    """Return averages over similar patches for noise of a given standard deviation."""
+    """Make a transformer that averages similar patches, for noise of a given standard deviation."""
     return PatchAverages([AVERAGED_BANDWIDTH * noise], guide_threshold=GUIDE_THRESHOLD * noise)
 
 
@@ -293,8 +293,8 @@ class PatchGroups(PatchDenoiser, auto_wrap_output_keys=None):
     References
     ----------
     K. Dabov, A. Foi, V. Katkovnik and K. Egiazarian. Image Denoising by Sparse 3-D Transform-Domain Collaborative
-    Filtering. IEEE Transactions on Image Processing 16, 2007, :doi:`10.1109/TIP.2007.901238` (the second step; the
-    pilot is another).
+    Filtering. IEEE Transactions on Image Processing 16, 2007, :doi:`10.1109/TIP.2007.901238` (the second step, with
+    another pilot).
 
     Examples
     --------
@@ -340,7 +340,7 @@ class PatchGroups(PatchDenoiser, auto_wrap_output_keys=None):
             averaged = compute_channels(
                 averages, image, n_threads, [(PatchShrinkage([averages.guide_threshold]), shrunk)]
             )
-        # The average of each channel is followed by the variance of the channel.
+        # Take every second channel: the average of each input channel is followed by its remaining variance.
         return 0.5 * (shrunk + averaged[..., ::2])
 
     def _make_writer(self, plane, guide, level, out):
@@ -359,7 +359,7 @@ class PatchGroups(PatchDenoiser, auto_wrap_output_keys=None):
 
 
 def _are_alike(part, averages):
-    """Return whether a transformer computes exactly the channels of the given averages."""
+    """Return whether a transformer computes exactly the same channels as ``averages``."""
     if not isinstance(part, PatchAverages) or not np.array_equal(part.bandwidths, averages.bandwidths):
         return False
     names = "guide_threshold", "search_radius", "patch_radius"

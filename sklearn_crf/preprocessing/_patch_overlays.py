@@ -1,4 +1,4 @@
-"""Features made of the masks of learned patches, placed where the patches match an image best, as linear operators."""
+"""Features of pixels, as linear operators: masks of learned patches, placed where a patch matches the image best."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
     def _fit(self, planes, y):
         sizes = self._list_sizes()
         masks, deviation = _as_masks(y, planes), np.concatenate([plane.ravel() for plane in planes]).std()
-        # Smallest standard deviation of a window that counts as having contrast
+        # Minimum standard deviation of windows and patches with sufficient contrast
         least_deviation = max(LEAST_CONTRAST * deviation, np.finfo(np.float32).tiny)
         found = [self._draw_patches(planes, masks, least_deviation, *size) for size in sizes]
         self.patches_, self.masks_, self.sources_ = map(list, zip(*found, strict=True))
@@ -194,7 +194,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         self._least_deviation = least_deviation
 
     def _list_sizes(self):
-        """Return each size of patches with its largest distance from boundaries to centres."""
+        """Return, for each patch size, the size and the maximum distance from boundaries to patch centres."""
         sizes = _check_numbers("patch_size", self.patch_size, lowest=2)
         if self.max_distance is None:
             return [(size, size // 2) for size in sizes]
@@ -208,7 +208,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         return list(zip(sizes, distances, strict=True))
 
     def _draw_patches(self, planes, masks, least_deviation, size, steps):
-        """Draw patches of one size; return them with their masks, and the index of the image of each patch."""
+        """Draw patches of one size; return the patches, their masks, and the index of each patch's image."""
         rng = check_random_state(self.random_state)
         corners = [_list_corners(mask, size, steps) for mask in masks]
         usable = [i for i, places in enumerate(corners) if len(places)]
@@ -237,7 +237,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         return np.array(patches, dtype=np.float32), np.array(signs), np.array(sources)
 
     def _compute_overlays(self, planes, left_out):
-        # left_out: for each image, the index of the training image whose patches get strength 0, or None
+        # left_out: for each image, the index of the training image whose patches get strength 0, or None for no image
         steps_of_sizes = [_find_mask_changes(masks) for masks in self.masks_]
 
         def overlay(item, n_threads):
@@ -255,7 +255,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
 
 class _Overlay(LinearOperator):
-    """Features of the pixels of one image: the mask of each patch, at its best match, times its correlation."""
+    """Features of the pixels of one image: each patch's mask, at the best match, times the correlation."""
 
     def __init__(self, parts, shape):
         # parts: for each size, changes in masks (n_steps, 3), starts of masks (P + 1,), corners (P, 2), strengths (P,)
@@ -272,7 +272,7 @@ class _Overlay(LinearOperator):
         return planes[..., :-1].cumsum(axis=2).reshape(len(planes), -1).T
 
     def _rmatvec(self, numbers):
-        # Older versions of SciPy multiply single columns with _rmatvec.
+        # Older versions of SciPy call _rmatvec to multiply single columns.
         return self._rmatmat(np.reshape(numbers, (-1, 1)))[:, 0]
 
     def _rmatmat(self, numbers):
@@ -287,7 +287,7 @@ class _Overlay(LinearOperator):
 
 
 def _find_mask_changes(masks):
-    """Return row, column and size (n, 3) of each change along rows of masks, and where each mask starts (P + 1,)."""
+    """Return the row, column and size of each change along mask rows, (n, 3), and where each mask starts, (P + 1,)."""
     changes = np.diff(masks, axis=2, prepend=np.int8(0), append=np.int8(0))
     mask, row, column = np.nonzero(changes)
     steps = np.stack((row, column, changes[mask, row, column]), axis=1).astype(np.int32)
@@ -305,14 +305,14 @@ def _check_numbers(name, given, lowest):
 
 
 def _find_best_places(plane, all_patches, least_deviation):
-    """Return the corner (P, 2) where each patch (P, size, size) matches the image best, and its correlation there."""
+    """Return, for each patch (P, size, size), the corner (P, 2) of the best match, and the correlation (P,) there."""
     corners, strengths = np.zeros((len(all_patches), 2), dtype=np.int32), np.zeros(len(all_patches))
     size = all_patches.shape[1]
     if min(plane.shape) < size:
         return corners, strengths
     shape = [scipy.fft.next_fast_len(n, real=True) for n in plane.shape]
     spectrum = scipy.fft.rfft2((plane - plane.mean()).astype(np.float32), shape)
-    centred = plane - plane.mean()  # centred values keep more digits in the difference of squares
+    centred = plane - plane.mean()  # keeps more digits in the difference of squares
     sums, squares = (_sum_windows(values, size) for values in (centred, centred**2))
     variance = squares - sums**2 / size**2
     deviations = np.sqrt(np.maximum(variance, (size * least_deviation) ** 2)).astype(np.float32)

@@ -136,7 +136,7 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
 
 
 def structure_tensor_eigenvalues(plane, sigma):
-    """Return the eigenvalues of the structure tensor of a plane, the larger one first."""
+    """Return the eigenvalues of a plane's structure tensor, the larger eigenvalue first."""
     # plane: (H, W); returns: (H, W, 2)
     down, right = (sobel(plane, axis=axis, mode="nearest") / 8 for axis in (0, 1))
     rr, rc, cc = (gaussian_filter(p, sigma, mode="nearest") for p in (down * down, down * right, right * right))

@@ -175,7 +175,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         self.n_columns_ = len(self.vocabulary_)
 
     def _count_names(self, X):
-        """Return the names in the order of first occurrence with their token counts, and the number of sequences."""
+        """Return the names in the order of first occurrence, paired with token counts, and the number of sequences."""
         vocabulary: dict[str, int] = {}
         columns, _, _, lengths = self._read(X, vocabulary, learns=True)
         return (list(vocabulary), np.bincount(columns, minlength=len(vocabulary))), len(lengths)
@@ -228,9 +228,9 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         return tags
 
     def _read(self, X, vocabulary, *, learns):
-        """Return columns and values of all tokens in order, the end of each token, and the length of each sequence.
+        """Return the columns and values of all tokens in order, where each token ends, and the length of each sequence.
 
-        Values are None if all of them are one.
+        None replaces the values if all of them are one.
         """
         if isinstance(X, str | Mapping):
             raise ValueError(f"X must be an iterable of sequences of tokens, got a {type(X).__name__}.")
@@ -244,7 +244,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         """Return a CSR matrix for each sequence."""
         first = np.cumsum(lengths) - lengths
         sequence = np.repeat(np.arange(len(lengths)), lengths + 1)
-        # The row pointers of a sequence have one more entry than the sequence has tokens.
+        # Each sequence has one more row pointer than it has tokens.
         token = np.arange(len(sequence)) - sequence
         ptr = (token_ptr[token] - token_ptr[first][sequence]).astype(np.int32)
         bounds = token_ptr[np.append(first, len(token_ptr) - 1)].tolist()
@@ -270,7 +270,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
 
 
 def _count_shard_names(shard: Shard, vectorizer):
-    """Return names and counts of nodes and of edges (None without edge features), and the number of sequences."""
+    """Return node names with counts, edge names with counts (None without edge features), and the sequence count."""
     X = shard.load()[0]
     with shard.named_in_errors():
         if vectorizer.edge_features is None:
@@ -300,5 +300,5 @@ def _examples(chains, edges):
 
 
 def _iterate_pair_features(features, X):
-    """Return a generator of the features of neighbouring tokens, for each sequence."""
+    """Yield, for each sequence, the list of features of its pairs of neighbouring tokens."""
     return ([features(*pair) for pair in pairwise(sequence)] for sequence in X)

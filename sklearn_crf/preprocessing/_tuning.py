@@ -1,14 +1,14 @@
 """Tuned constants of the transformers, with the trade-off behind each constant."""
 
 # Minimum number of image rows per thread: for filters and averages, for shrinking patches, and for groups of patches.
-# Patches and groups need longer ranges, because patches at the border between two ranges are computed twice.
+# Patches and groups need longer ranges of rows, because patches at the border between two ranges are computed twice.
 FILTERED_ROWS, SHRUNK_ROWS, GROUPED_ROWS = 16, 64, 128
 
 # Side, in pixels, of the tiles in which images are filtered by the Fourier transform.
-# Larger tiles take more memory, and smaller tiles repeat more of the borders.
+# Larger tiles take more memory; for smaller tiles, a larger fraction of the pixels are borders that are filtered twice.
 TILE_SIDE = 272
 
-# Multiples of the noise: threshold of the guide, bandwidth of averages over patches, noise level for shrinking groups.
+# Multiples of the noise level: threshold of the guide, bandwidth of patch averages, noise in the shrinkage of groups.
 # Larger multiples blur images, and smaller multiples leave noise.
 GUIDE_THRESHOLD, AVERAGED_BANDWIDTH, SHRUNK_BY = 2.7, 0.9, 0.8
 
@@ -19,35 +19,35 @@ BAND_ROWS = 64
 # A wider window distinguishes structures more reliably, but blurs the ends of structures.
 SMOOTHED, SMOOTHED_REACH = 1.5, 6
 
-# Strength, in pixels, of the pull of the filters of a position towards the mean of the window.
-# The pull keeps systems of equations with few pixels solvable.
+# Strength, in units of pixels, with which the filters of positions are pulled towards the mean of the window.
+# Without this pull, systems of equations with few pixels might have no unique solution.
 PULL_OF_PLACE = 1e-3
 
 # Number of pixels from which thresholds of strength and coherence are estimated.
-# More pixels take more time, and hardly change the thresholds.
+# More pixels take more time, but hardly change the thresholds.
 QUANTILE_PIXELS = 200_000
 
 # Images with more features than this are assumed to have descriptors, which are not appended by default.
 # Each appended feature would need weights for nodes and weights for edges.
 FEW_FEATURES = 32
 
-# Number of runs of nodes per fold into which an example is cut if there are fewer examples than folds.
+# If there are fewer examples than folds, each example is cut into this number of runs of nodes per fold.
 # With more runs, folds mix classes better, but more held-out nodes have neighbours in training.
 RUNS_PER_FOLD = 2
 
-# Number of nodes transformed per call: enough to make the cost of a call negligible, without copying all of a large X.
+# Number of nodes that are transformed per call. More nodes copy more of X at once; fewer nodes need more calls.
 NODES_AT_ONCE = 2**17
 
 # Minimum contrast of patches and windows, relative to the contrast of all images. Flatter patches match anywhere.
 LEAST_CONTRAST = 0.05
 
-# Maximum number of patches drawn per requested patch, after which fewer patches are used.
+# Maximum number of patches to draw for each requested patch. If too few are accepted, fewer patches are used.
 MOST_DRAWN = 50
 
 # Number of patches whose spectra are in memory together.
 SPECTRA_AT_ONCE = 32
 
-# Thresholds of the default filter bank in multiples of the noise of the inputs. Each threshold gives a channel.
+# Thresholds of the default filter bank, as multiples of the noise level. Each threshold adds one channel.
 # If the 90 % quantile of image noise exceeds NOISE_SPREAD times the 10 % quantile, N_THRESHOLDS thresholds are used.
 # These thresholds range from the smallest multiple of the lower quantile to the largest multiple of the higher
 # quantile.
