@@ -1,4 +1,4 @@
-"""Generators of synthetic tasks, and readers and writers of model files and of sentences."""
+"""Generators of synthetic tasks; readers and writers of model files and of sentences in columns."""
 
 from sklearn_crf.datasets._conll import read_conll, write_conll
 from sklearn_crf.datasets._digits import make_noisy_digits

@@ -15,10 +15,10 @@ _DOCUMENT = "-DOCSTART-"
 
 
 class ColumnText(NamedTuple):
-    """Sentences of a file in columns."""
+    """Sentences that were read from a file in columns."""
 
     columns: tuple[list[list[str]], ...]  # for each column, the entries of each sentence
-    documents: np.ndarray  # (n_sentences,) int, index of the document of each sentence, from 0
+    documents: np.ndarray  # (n_sentences,) int, for each sentence the index of its document, from 0
     comments: list[list[str]]  # for each sentence, the comments before or inside it
 
 
@@ -43,14 +43,14 @@ def read_conll(
         Prefix of comment lines, such as "# " in CoNLL-U. None means that there are no comments: in CoNLL-2000 and
         CoNLL-2003 "#" is a token.
     max_bytes : int, default=2**30
-        Largest size of the decompressed text. A longer text raises an error.
+        Maximum size of the decompressed text. A longer text raises an error.
 
     Returns
     -------
     ColumnText
-        ``columns``, a tuple with a list of sentences for each column, each sentence a list of str; ``documents``, the
-        index of the document of each sentence, (n_sentences,), for use as groups in cross-validation; and ``comments``,
-        a list for each sentence.
+        ``columns`` is a tuple with a list of sentences for each column; each sentence is a list of str. ``documents``,
+        (n_sentences,), is the index of each sentence's document, for use as groups in cross-validation. ``comments``
+        has a list for each sentence.
 
     Raises
     ------
@@ -140,8 +140,8 @@ def write_conll(
     Raises
     ------
     ValueError
-        If columns differ in their number of sentences, or sentences in their lengths, or a sentence, entry or comment
-        could not be read back because it is empty or contains a line break or the separator.
+        If columns differ in their number of sentences or in the lengths of a sentence. Also if a sentence, entry or
+        comment could not be read back, because it is empty or contains a line break or the separator.
 
     Examples
     --------

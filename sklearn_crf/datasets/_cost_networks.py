@@ -126,7 +126,7 @@ def _as_costs(path: Path, words: list, f: int, sign: float) -> np.ndarray:
 
 
 def _iterate_named(items: list) -> Iterator[tuple]:
-    """Yield (name, content) of the fields of an object; names may be missing, and are then None."""
+    """Yield (name, content) for each field of an object; the name is None if it is missing."""
     name = None
     for item in items:
         if isinstance(item, list) or _is_number(item):
@@ -137,7 +137,7 @@ def _iterate_named(items: list) -> Iterator[tuple]:
 
 
 def _read_variables(path: Path, variables: list) -> tuple[np.ndarray, dict, list]:
-    """Return the number of states of each variable, the index of each name, and the indices of named values."""
+    """Return each variable's number of states, the index of each variable name, and the index of each named value."""
     sizes, node_of, state_of = [], {}, []
     for node, (name, domain) in enumerate(_iterate_named(variables)):
         named = isinstance(domain, list)
@@ -154,7 +154,7 @@ def _read_variables(path: Path, variables: list) -> tuple[np.ndarray, dict, list
 
 
 def _find_index(path: Path, word: Any, names: dict, size: int, what: str) -> int:
-    """Return the index of a variable or value, which is given by its name or by its index."""
+    """Return the index of a variable or value; ``word`` is its name or its index."""
     index = names.get(word) if isinstance(word, str) else None
     if index is None and _is_number(word):
         index = _as_number(path, word, what)
@@ -166,7 +166,7 @@ def _find_index(path: Path, word: Any, names: dict, size: int, what: str) -> int
 def _read_function(
     path: Path, f: int, fields: Any, n_states: np.ndarray, node_of: dict, state_of: list, sign: float
 ) -> tuple[np.ndarray, Costs | str]:
-    """Return the scope of a function, and its costs or the name of the function with which it shares costs."""
+    """Return the scope of a function and its costs; in place of shared costs, return the name of their function."""
     if not isinstance(fields, list):
         raise ValueError(f"{path}: function {f} must be an object, found {fields!r}.")
     content = dict(zip(fields[::2], fields[1::2], strict=False)) if all(isinstance(k, str) for k in fields[::2]) else {}
@@ -205,7 +205,7 @@ def _read_function(
 
 
 def _build_table(path: Path, f: int, shape: np.ndarray, default: float, states: np.ndarray, costs: np.ndarray) -> Costs:
-    """Return the costs of all joint states: an array, or a sparse table if few of many states are listed."""
+    """Return the costs of all joint states as an array, or as a sparse table if few of many states are listed."""
     # states: (n_listed, arity); costs: (n_listed,)
     if not len(shape):
         return np.array(costs[0] if len(costs) else default)
@@ -283,7 +283,7 @@ def write_wcsp(path: Path, model: FactorGraph) -> None:
 def write_cfn(path: Path, model: FactorGraph) -> None:
     """Write a factor graph as JSON, with costs rounded to 15 digits of the bound."""
     scopes, costs, top = _compute_costs(model)
-    forbidden = 2.0 * top  # This cost reaches the bound even if all other functions have their lowest costs.
+    forbidden = 2.0 * top  # reaches the bound even if all other functions have their lowest costs
     n_decimals = max(0, _DIGITS - len(f"{forbidden:.0f}"))
     texts = [[f"{min(cost, forbidden) + 0.0:.{n_decimals}f}" for cost in table.ravel().tolist()] for table in costs]
     texts = [[text.rstrip("0").rstrip(".") if n_decimals else text for text in row] for row in texts]
@@ -303,7 +303,7 @@ def write_cfn(path: Path, model: FactorGraph) -> None:
 
 
 def _compute_costs(model: FactorGraph) -> tuple[list, list, float]:
-    """Return the scopes, the negative scores of all factors, and a bound above the cost of every allowed labeling."""
+    """Return the scopes and negative scores of all factors, and a bound above the cost of every allowed labeling."""
     scopes = [model.scope[a:b].tolist() for a, b in zip(model.scope_ptr[:-1], model.scope_ptr[1:], strict=True)]
     costs = [0.0 - model.dense_table(f).astype(np.float64) for f in range(model.n_factors)]
     top = 1.0 + sum(float(np.max(np.abs(table[table < np.inf]), initial=0.0)) for table in costs)

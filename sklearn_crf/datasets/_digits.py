@@ -20,7 +20,7 @@ def make_noisy_digits(
     scale: int = 1,
     random_state: int | np.random.RandomState | None = None,
 ) -> tuple:
-    r"""Generate noisy binary images of handwritten digits with the clean images as labels, for image restoration.
+    r"""Generate noisy images of handwritten digits, with clean binary images as labels, for image restoration.
 
     The labels y are the 8 x 8 images of :func:`sklearn.datasets.load_digits`, enlarged by bilinear interpolation and
     thresholded at half of the full ink. ``"flip"`` inverts each pixel with probability ``level``; ``"gaussian"`` adds

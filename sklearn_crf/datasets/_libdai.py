@@ -8,15 +8,15 @@ from sklearn_crf.datasets._text import LARGEST, name_file_in_errors, read_number
 from sklearn_crf.datasets._uai import PathLike, compute_factor_potentials
 from sklearn_crf.models import FactorGraph, PairwiseModel, SparseTable, factor_graph_of
 
-# Cell numbers are read as float64, which represents integers exactly up to this limit.
+# Indices of table entries are read as float64, which represents integers exactly up to this limit.
 _MAX_CELLS = 2.0**53
 
 
 def read_fg(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> FactorGraph:
-    """Read a model in libDAI's ``.fg`` format, which lists nodes, numbers of states and non-zero entries of factors.
+    """Read a model in libDAI's ``.fg`` format, which lists the nodes, state counts and non-zero entries of factors.
 
-    In the format the first node's state changes fastest. Nodes are numbered from 0. A number that no factor uses
-    becomes a node with one state.
+    In the format the first node's state changes fastest. Nodes are numbered from 0. If no factor uses a number,
+    it becomes a node with one state.
 
     Parameters
     ----------

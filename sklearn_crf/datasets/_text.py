@@ -1,4 +1,4 @@
-"""Text files of numbers, read in chunks within a size limit; errors name the line or word."""
+"""Reader of text files of numbers, in chunks and within a size limit; errors name the line or word."""
 
 import bz2
 import codecs
@@ -25,7 +25,7 @@ _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, "
 
 
 def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES, any_heading=False, hint=""):
-    """Return the leading word of a file, in capitals or empty, and a reader of the numbers that follow.
+    """Return the leading word of a file in capitals ("" if there is none), and a reader of the numbers that follow.
 
     The file is decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``. The rest of a line after ``comment`` is
     skipped. Memory grows with the number of words read, not with the sizes that the file declares. A text that is too
@@ -70,14 +70,14 @@ def _open(path, mode):
 
 
 def get_format_suffix(path):
-    """Return the suffix that tells the format of a file, in lower case: ".lg" for "model.LG.xz"."""
+    """Return the suffix that tells the format of a file, in lower case, such as ".lg" for "model.LG.xz"."""
     path = _convert_to_path(path)
     path = path.with_suffix("") if path.suffix.lower() in _OPENERS else path
     return path.suffix.lower()
 
 
 def count_words_by_line(path):
-    """Return the number of words of each non-blank line, for a file that was read before."""
+    """Return the number of words in each non-blank line of a file that was already read once."""
     with _open(_convert_to_path(path), "rb") as file:
         return [len(words) for words in map(bytes.split, file) if words]
 
@@ -130,10 +130,10 @@ def _split_heading(chunks: Iterator[bytes], any_heading: bool) -> tuple[str, byt
 
 
 class NumberReader:
-    """Reader of the numbers of a file in order, with a check of each number."""
+    """Reader that returns the numbers of a file in order, and checks each number."""
 
     # values: (n,) float64; has_heading: whether the file has a leading word
-    # tiny: indices and words of the numbers that are too small for the full precision of a double
+    # tiny: (index, word) of each number that is too small for the full precision of a double
 
     def __init__(self, values, path, has_heading, tiny):
         self.values = values
@@ -145,7 +145,7 @@ class NumberReader:
 
     @property
     def n_left(self):
-        """Number of numbers that have not been taken yet."""
+        """How many numbers have not been taken yet."""
         return len(self.values) - self.position
 
     def take(self, n, what, lowest=-np.inf, highest=np.inf):
@@ -153,7 +153,7 @@ class NumberReader:
         self._require(n, what)
         start, self.position = self.position, self.position + n
         taken = self.values[start : self.position]
-        # Test for valid values instead of invalid values, because comparisons with NaN are false.
+        # Test for valid values, not for invalid ones, because comparisons with NaN are false.
         inside = (taken >= lowest) & (taken <= highest)
         if not inside.all():
             self.refuse(int(np.argmin(inside)) - n, f"{what} must {_bounds(lowest, highest)}")
@@ -190,7 +190,7 @@ class NumberReader:
         return found
 
     def rows(self, n_rows, what, lowest, highest, hint="", logarithms=False):
-        """Read rows, each beginning with its length; return all numbers as float64, and the start of each row."""
+        """Read rows, each beginning with its length; return the rows' numbers as float64, and where each row starts."""
         # hint: text added to errors about numbers below ``lowest``; logarithms: whether to return logarithms
         values, start = self.values, self.position
         self._require(n_rows, what)
@@ -220,7 +220,7 @@ class NumberReader:
             raise ValueError(f"{self.path} ends before {what}: {n:.0f} numbers are needed, {self.n_left} are left.")
 
     def refuse(self, place, problem, hint=""):
-        """Raise ValueError about a number, given by its offset from the next number to be read."""
+        """Raise ValueError about the number at the offset ``place`` from the next number to be read."""
         number = self.position + place
         raise ValueError(
             f"{self.path}, word {number + self._n_before + 1}: {problem}, found {self.values[number]:.17g}.{hint}"

@@ -1,25 +1,26 @@
-"""Limits on files that are read and on generated data; larger limits allow more memory use before an error."""
+"""Limits on the size of files and of generated data; with larger limits, more memory may be used before an error."""
 
-# Largest size in bytes of the decompressed text of a file; size in bytes of a chunk that is decompressed at once.
+# MAX_BYTES: maximum size in bytes of the decompressed text of a file.
+# CHUNK: number of bytes that are decompressed at once.
 MAX_BYTES, CHUNK = 2**30, 2**20
 
 # Maximum length of a word in characters, which is enough for any number.
 LONGEST_WORD = 400
 
-# Maximum number of states of a node; maximum number of entries of an array of marginals. Files that need more are
-# refused.
+# Maximum number of states of a node; maximum number of entries in an array of marginals.
+# Files that exceed these limits raise an error.
 MAX_STATES, MAX_MARGINALS = 2**20, 2**27
 
-# Tables that list fewer entries than this fraction of their joint states are stored as lists.
+# A table is stored as a list of entries if fewer than this fraction of its joint states are listed.
 # A list entry takes several times the memory of a table entry.
 SPARSE_SHARE = 0.25
 
 # Tables of cost function networks with at most this many entries are stored in full, however few entries are listed.
 SMALL_TABLE = 4096
 
-# A file may have MAX_NODES nodes, or MAX_UNUSED times as many nodes as there are nodes with factors.
-# Nodes without factors also take memory, and a file of a few bytes must not be able to request gigabytes.
+# A file may have MAX_NODES nodes or, if that is more, MAX_UNUSED times as many nodes as have factors.
+# Nodes without factors also take memory. Without this limit, a file of a few bytes could request gigabytes.
 MAX_NODES, MAX_UNUSED = 1_000_000, 10
 
-# Maximum number of copies of each shape: a hundred thousand copies take 13 GB.
+# Maximum number of noisy copies of each shape; a hundred thousand copies take 13 GB of memory.
 MOST_COPIES = 100_000

@@ -15,11 +15,12 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of
 
 PathLike = str | OsPathLike[str]
 
-# The exponential of scores beyond these limits is infinite or loses digits.
+# Beyond these limits, the exponential of a score is infinite or loses digits.
 _LARGEST_SCORE, _SMALLEST_SCORE = 709.0, -708.0
 
 
-# Tolerance for rounded probabilities above one; error of each term in a sum of numbers that are rounded to two digits.
+# _ROUNDING: amount by which rounded probabilities may exceed one.
+# _TWO_DIGITS: maximum rounding error of a number that is rounded to two digits.
 _ROUNDING, _TWO_DIGITS = 1e-6, 0.005
 
 
@@ -31,7 +32,7 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
 
     Files of toulbar2, whose names end in ``.wcsp`` or ``.cfn``, are cost function networks. Scores are negative costs.
     A joint state is forbidden if its cost, plus the lowest costs of all other functions, reaches the upper bound of
-    the file. A labeling whose total cost reaches the bound is not forbidden for any other reason. If a ``.cfn`` file
+    the file. If only the total cost of a labeling reaches the bound, the labeling is allowed. If a ``.cfn`` file
     asks for a maximum, scores are the numbers in the file. Functions given by keywords instead of tables, such as
     ``salldiff``, raise an error.
 
@@ -188,8 +189,8 @@ def read_evidence(
 ) -> np.ndarray:
     """Read an evidence file: the number of observed nodes, then pairs of a node and its state.
 
-    Files of the later competitions begin with the number of samples of evidence. Each sample follows on a line of its
-    own, written as above.
+    Files of the later competitions begin with the number of samples of evidence. Each sample then has a line of its
+    own, in the form described above.
 
     Parameters
     ----------
@@ -246,7 +247,7 @@ def read_evidence(
 
 
 def _find_sample_start(path, values, sample):
-    """Return the position of the sample of evidence in the numbers of a file: 0 in the format with a single sample."""
+    """Return where the sample of evidence starts in the numbers of a file, which is 0 in the single-sample format."""
     starts = _find_sample_starts(path, values)
     if sample is None:
         if len(starts) > 1:
