@@ -34,7 +34,7 @@ class FieldDisplay:
     classes : array-like of shape (n_classes,), optional
         Classes of the columns of ``proba``; None finds them in the labels.
     missing_label : object, default=None
-        Value of unlabelled nodes in ``y_true``, which are drawn grey and do not count as errors.
+        Value of unlabelled nodes in ``y_true``. These nodes are drawn grey and do not count as errors.
     pos_label : object, default=None
         Class whose marginals are drawn. None draws the second of two classes, or the largest marginal of more classes.
     positions : array-like of shape (n_nodes, 2), optional
@@ -93,7 +93,7 @@ class FieldDisplay:
         X_i : array-like of shape (H, W, F) or (T, F), or Example
             One example, without the leading axis of examples.
         y_i : array-like, optional
-            Its true labels.
+            True labels of the example.
         image : array-like, optional
             Picture of the input. None shows X_i itself: three features in [0, 1] as colours, otherwise the first
             feature as grey.
@@ -282,7 +282,7 @@ class FieldDisplay:
 
 
 def read_example(x, name, last="F"):
-    """Return one image or one chain as an array, or raise ValueError that says how to choose one."""
+    """Return a single image or chain as an array, or raise ValueError that says how to select a single example."""
     shapes = f"(H, W, {last}) or (T, {last})"
     try:
         array = np.asarray(x)
@@ -331,12 +331,12 @@ def _interpolate_colours(probability):
 
 
 def _choose_class_colours(n_classes):
-    """Return an array (n_classes + 1, 4): a colour for each class, then the colour of unlabelled nodes (index -1)."""
+    """Return the colours of all classes, followed by the colour of unlabelled nodes (index -1), (n_classes + 1, 4)."""
     from matplotlib import colormaps
     from matplotlib.colors import to_rgba_array
 
     if n_classes <= 2:
-        # Pass a list, since Matplotlib 3.8 interprets a tuple of two as (colour, alpha).
+        # Pass a list, because Matplotlib 3.8 interprets a tuple of length two as (colour, alpha).
         colours = to_rgba_array(list(_TWO_CLASSES[:n_classes]))
     elif n_classes <= 10:
         colours = colormaps["tab10"](np.arange(n_classes))
@@ -353,7 +353,7 @@ def _choose_error_colours(predicted, true):
 
 
 class _Canvas:
-    """Canvas on which nodes are drawn: as pixels of a lattice or chain, or at given positions, joined by edges."""
+    """Canvas on which nodes are drawn: as pixels of a lattice or chain, or at given positions with lines for edges."""
 
     # positions: (N, 2); edges: (E, 2)
 

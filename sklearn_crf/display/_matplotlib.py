@@ -1,4 +1,4 @@
-"""Deferred import of matplotlib, and the axes of displays."""
+"""Import of matplotlib when it is first needed, and creation of the axes of displays."""
 
 import numpy as np
 

@@ -21,7 +21,7 @@ from sklearn_crf.model_selection import coupling_audit
 
 @dataclass(eq=False, repr=False)
 class PairwiseTablesDisplay:
-    """Learned pairwise tables, or errors of the labels of neighbours, as coloured matrices.
+    """Coloured matrices of learned pairwise tables, or of errors in the frequencies of label pairs on edges.
 
     Create displays with :meth:`from_estimator` or :meth:`from_predictions`; the constructor only stores its arguments.
 
@@ -258,7 +258,7 @@ class TopWeightsDisplay:
 
 @dataclass(eq=False, repr=False)
 class CouplingAuditDisplay:
-    """Heat map of scores of learning rules under inference algorithms, with frames around matched pairs.
+    """Heat map of the score of each learning rule with each inference algorithm; frames mark matched pairs.
 
     Create displays with :meth:`from_results` or :meth:`from_estimators`; the constructor only stores its arguments.
 
@@ -370,16 +370,16 @@ class CouplingAuditDisplay:
 
 @dataclass(eq=False, repr=False)
 class ReliabilityDisplay:
-    """Reliability diagram over labelled nodes: observed frequency of a class by predicted probability.
+    """Reliability diagram over labelled nodes: the observed frequency of a class for each predicted probability.
 
     Create displays with :meth:`from_estimator` or :meth:`from_predictions`; the constructor only stores its arguments.
 
     Parameters
     ----------
     observed : ndarray of shape (n_bins,)
-        Fraction of the nodes of each bin that are of the class.
+        For each bin, the fraction of its nodes that have the class ``label``.
     predicted : ndarray of shape (n_bins,)
-        Mean predicted probability of the nodes of each bin.
+        For each bin, the mean predicted probability of its nodes.
     label : object
         Class that is drawn.
 
@@ -479,13 +479,13 @@ class ReliabilityDisplay:
             raise ValueError(f"pos_label={label!r} is not among the classes {classes}.")
         true, proba, _ = flatten_nodes(y_true, y_proba, missing_label=missing_label)
         proba = proba[:, classes.index(label)]
-        # Bins have equal counts, since bins of equal width may contain too few nodes for a meaningful frequency.
+        # Bins have equal node counts, because bins of equal width may hold too few nodes for a meaningful frequency.
         bins = np.array_split(np.argsort(proba, kind="stable"), min(n_bins, len(proba)))
         observed, predicted = (np.array([values[nodes].mean() for nodes in bins]) for values in (true == label, proba))
         return cls(observed, predicted, label).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> ReliabilityDisplay:
-        """Draw the observed frequency of each bin against the predicted probability.
+        """Draw the observed frequency in each bin against the mean predicted probability.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""TrainingTraceDisplay, which draws the path of the weights during training (Kumar et al. 2005, Figure 1)."""
+"""TrainingTraceDisplay, which draws weights, gradients and errors during training (Kumar et al. 2005, Figure 1)."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -21,8 +21,8 @@ class TrainingTraceDisplay:
     ----------
     traces : list of dict
         Trace of each column, with the keys ``"weights"`` and ``"gradients"`` (dict of name to ndarray of shape
-        (n_iter,)) and ``"errors"`` (ndarray of shape (n_iter,), NaN if the rule counts no errors). Gradients are of the
-        log-likelihood, or of the objective in its place, per labelled node.
+        (n_iter,)) and ``"errors"`` (ndarray of shape (n_iter,), NaN if the rule counts no errors). The log-likelihood,
+        or the objective that replaces it, has these gradients per labelled node.
     names : list of str
         Title of each column.
 
@@ -157,7 +157,7 @@ def _read_trace(estimator, weights):
         if name not in places:
             known = ", ".join([*places][:8]) + (", ..." if len(places) > 8 else "")
             raise ValueError(f"weights contains {name!r}, but the estimator only has {known}.")
-    # Signs change, since the estimator minimises a loss and the paper shows the gradient of the likelihood.
+    # Negate gradients, because the estimator minimises a loss, whereas the paper shows the gradient of the likelihood.
     return {
         "weights": {name: path[:, places[name]] for name in chosen},
         "gradients": {name: -gradient[:, places[name]] for name in chosen},
@@ -166,7 +166,7 @@ def _read_trace(estimator, weights):
 
 
 def _index_weights(estimator, n_coef):
-    """Return the position of each named weight in the flat weight vector, by name."""
+    """Return a dict from the name of each weight to its position in the flat weight vector."""
     parts = FittedField.of(estimator).potentials().unpack(np.arange(n_coef))
     places = {}
     for part, attribute in zip(parts, ("coef_", "intercept_", "edge_coef_"), strict=True):
