@@ -1,4 +1,4 @@
-"""Metrics, reports and scorers for structured y, which count every labelled node or every entity once."""
+"""Metrics, reports and scorers for structured y, in which every labelled node, or every entity, counts once."""
 
 from sklearn_crf.metrics._entities import (
     Entity,

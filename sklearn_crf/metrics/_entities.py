@@ -1,4 +1,4 @@
-"""Entities: runs of tokens that label prefixes mark, as in IOB2, and that metrics count as a whole."""
+"""Entities (runs of tokens that label prefixes mark, as in IOB2), and metrics that count whole entities."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,12 +10,12 @@ from sklearn_crf._numbers import MAX_INT32, as_integer
 from sklearn_crf.potentials import ENTITY_SCHEMES
 
 _ENDS = "ELSU"  # prefixes of tokens that end an entity
-_BEGINS = "BSU"  # prefixes of tokens that begin a new entity, whatever the previous token is
+_BEGINS = "BSU"  # prefixes of tokens that begin a new entity after any previous token
 _MODES = ("lenient", "strict")
 
 
 class Entity(NamedTuple):
-    """A run of tokens with a kind, from start to stop - 1."""
+    """A run of tokens, from start to stop - 1, and the kind of this entity."""
 
     kind: str
     start: int
@@ -88,7 +88,7 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
 
 
 def _split_entity_label(label, name, scheme):
-    """Split a label into prefix and kind; ``name`` is the name of the label in errors."""
+    """Split a label into prefix and kind; ``name`` stands for the label in error messages."""
     parts = ENTITY_SCHEMES[scheme].parts_of(label)
     if parts is None:
         known = ENTITY_SCHEMES[scheme].prefixes
@@ -102,7 +102,7 @@ def _continues_entity(before, here):
 
 
 def find_continuations(classes, scheme):
-    """Return the entity kind of each class (None for "O"), and a mask of pairs of classes that continue an entity."""
+    """Return the entity kind of each class (None for "O"), and a mask of the class pairs that continue an entity."""
     # classes: sequence of K labels; returns (K,) of object and (K, K) of bool
     _require_scheme(scheme)
     parts = [_split_entity_label(label, f"classes_[{k}]", scheme) for k, label in enumerate(classes)]
@@ -116,7 +116,7 @@ def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: 
     Parameters
     ----------
     found : iterable of (kind, start, stop)
-        Entities of the tokens from start to stop - 1, in any order, such as the result of :func:`entities`.
+        Entities in any order, such as the result of :func:`entities`; each has the tokens from start to stop - 1.
     n_tokens : int
         Number of tokens of the sequence.
     scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
@@ -175,7 +175,7 @@ def entity_scores(
     scheme: str = "IOB2",
     mode: str = "lenient",
 ) -> dict[str, EntityScore]:
-    """Compute precision, recall and F1 of entities, which are correct if their kind, start and end are correct.
+    """Compute precision, recall and F1 of entities; an entity is correct if its kind, start and end are correct.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ def entity_f1_score(
     average: str = "micro",
     mode: str = "lenient",
 ) -> float:
-    """Compute the F1 score of entities, ``2 correct / (true + predicted)``, or its mean over kinds.
+    """Compute the F1 score of entities, ``2 correct / (true + predicted)``, or the mean of the F1 scores of kinds.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
     """Flatten the true and the predicted labels of all labelled nodes, for metrics that need flat arrays."""
     # returns: y_true: (n_nodes,), y_pred: (n_nodes,) or (n_nodes, n_columns), sample_weight: (n_nodes,) or None
     true = _separate_examples(y_true, "y_true")
-    # Handle plain labels as one array, because an array per example would take more time than the metric.
+    # Treat plain labels as one array, because an array per example would take longer than the metric.
     plain = len(true) == 1 and np.ndim(y_true[0]) == 0
     pred = [np.asarray(y_pred)] if plain else _separate_examples(y_pred, "y_pred")
     if len(true) != len(pred):
@@ -39,7 +39,7 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
 
 
 def _separate_examples(y, name):
-    """Return a list with an array of labels per example, or with a single array if y is flat."""
+    """Return a list with one label array for each example, or with a single array if y is flat."""
     y = y if isinstance(y, list | tuple) else encoding.convert_to_label_array(y)
     if encoding.count_examples(y, name) and np.ndim(y[0]) == 0:
         return [encoding.convert_to_label_array(y)]
@@ -101,7 +101,7 @@ def node_f1_score(
     average: str | None = "macro",
     **options: Any,
 ) -> Any:
-    """Compute the F1 score of each class over labelled nodes, ``2 tp / (2 tp + fp + fn)``, or the average over classes.
+    """Compute the F1 score over labelled nodes, ``2 tp / (2 tp + fp + fn)``, of each class or averaged over classes.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def node_f1_score(
     average : {"macro", "micro", "weighted", "binary"} or None, default="macro"
         See :func:`sklearn.metrics.f1_score`; None returns one number per class.
     **options
-        Further arguments of that function, such as ``labels``, ``pos_label``, ``zero_division``.
+        Further arguments of the scikit-learn function, such as ``labels``, ``pos_label``, ``zero_division``.
 
     Returns
     -------
@@ -135,7 +135,7 @@ def node_jaccard_score(
     average: str | None = "macro",
     **options: Any,
 ) -> Any:
-    """Compute the intersection over union of each class, ``tp / (tp + fp + fn)``, or the average over classes.
+    """Compute the intersection over union, ``tp / (tp + fp + fn)``, of each class or averaged over classes.
 
     Labelled nodes of all examples count together, as is usual for segmentations.
 
@@ -146,7 +146,7 @@ def node_jaccard_score(
     average : {"macro", "micro", "weighted", "binary"} or None, default="macro"
         See :func:`sklearn.metrics.jaccard_score`; None returns one number per class.
     **options
-        Further arguments of that function, such as ``labels``, ``pos_label``, ``zero_division``.
+        Further arguments of the scikit-learn function, such as ``labels``, ``pos_label``, ``zero_division``.
 
     Returns
     -------
@@ -224,7 +224,7 @@ def node_classification_report(
 def node_log_likelihood_score(
     y_true: Any, y_proba: Any, *, labels: Any, missing_label: Any = None, sample_weight: Any = None
 ) -> float:
-    """Compute the mean log-probability of the true labels of labelled nodes; larger is better, 0 is best.
+    """Compute the mean log-probability of the true labels over labelled nodes; larger is better, and 0 is best.
 
     The marginals of nodes are scored, not labelings. The score therefore differs from the log-likelihood that training
     maximises.
@@ -296,7 +296,7 @@ class NodeScorer:
         return self.sign * float(self.metric(true, pred, **options))
 
     def __repr__(self):
-        """Return a text with the names of the metric and the response method."""
+        """Return a text with the name of the metric and the name of the response method."""
         sign = "" if self.sign > 0 else "-"
         return f"NodeScorer({sign}{getattr(self.metric, '__name__', self.metric)}, {self.response_method})"
 
