@@ -1,4 +1,4 @@
-"""Restore or label image files: ``python -m sklearn_crf restore photo.jpg restored.png``, ``... label``."""
+"""Restore or label image files, as in ``python -m sklearn_crf restore photo.jpg restored.png``."""
 
 import argparse
 from collections.abc import Sequence
@@ -53,17 +53,17 @@ def _restore(io: Any, given: argparse.Namespace) -> np.ndarray:
 
 def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
     """Return an image (H, W, 3) in which each pixel has the colour of its class."""
-    # Imported here, because restoration does not need it.
+    # Import the classifier here, because restoration does not need it.
     from sklearn_crf.estimators.drf import DRFClassifier
 
     photo, strokes = _read_colours(io, given.image), _read_colours(io, given.strokes)
     if photo.shape != strokes.shape:
         raise ValueError(f"{given.strokes} has shape {strokes.shape[:2]}, but {given.image} has {photo.shape[:2]}.")
     colours, classes = np.unique(strokes.reshape(-1, 3), axis=0, return_inverse=True)
-    # Black sorts first, if there are pixels without a stroke.
+    # Black marks pixels without a stroke. If there are such pixels, black is the first colour.
     is_drawn = colours.any(axis=1)
     y = np.where(is_drawn, np.arange(len(colours)), -1)[classes].reshape(1, *strokes.shape[:2])
-    # Strokes with soft edges, or saved as JPEG, have many colours.
+    # Images of strokes have many colours if strokes have soft edges, or if the image was saved as JPEG.
     if not 2 <= is_drawn.sum() <= 32:
         raise ValueError(
             f"{given.strokes} has strokes of {is_drawn.sum()} colours: draw in 2 to 32 colours without soft edges, on "
@@ -74,7 +74,7 @@ def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
 
 
 def _read_colours(io: Any, path: Path) -> np.ndarray:
-    """Return an image file as red, green and blue, (H, W, 3), black where it is transparent."""
+    """Read an image file as red, green and blue, (H, W, 3); transparent pixels become black."""
     image = io.imread(path)
     if image.ndim == 2:
         return np.repeat(image[..., np.newaxis], 3, axis=2)
@@ -82,7 +82,7 @@ def _read_colours(io: Any, path: Path) -> np.ndarray:
 
 
 def _convert_to_grey(image: np.ndarray) -> np.ndarray:
-    """Return the largest colour channel of each pixel, without the alpha channel."""
+    """Return, for each pixel, the largest value of its colour channels; the alpha channel is ignored."""
     return image if image.ndim == 2 else image[..., :3].max(axis=2)
 
 

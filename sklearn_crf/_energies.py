@@ -42,7 +42,7 @@ def solve(
         raises the cost, by this number. A table (K, K) holds the score, or the cost, of each pair of states. An array
         (T, K, K) holds one table for each offset of a lattice, or for each edge of ``edges``.
     edges : Graph, array-like of shape (E, 2), sparse adjacency matrix or networkx graph, optional
-        Edges in any form that :class:`~sklearn_crf.Graph` accepts. None connects the neighbours on the lattice.
+        Edges in any form that :class:`~sklearn_crf.Graph` accepts. None connects neighbours on the lattice.
     edge_weight : array-like, or sequence of array-like, optional
         Factor by which each edge's pairwise term is multiplied, such as a contrast. With ``edges``, an array of shape
         (E,). On a lattice, one array for each offset: along the last axis first, diagonals last. For an image
@@ -54,8 +54,8 @@ def solve(
         Whether ``unary`` and the tables of ``pairwise`` hold costs, which are minimised. A cost of +inf then forbids a
         state or a pair. The score of the result is the negative cost.
     label_costs : float or array-like of shape (K,), optional
-        Cost of each label that is used at all, or the same cost for all labels. Label costs are finite and not
-        negative, and lower the score whether or not ``costs`` is set. Labels are found by
+        Cost of each label that occurs in the labeling, or one cost for all labels. Label costs are finite and not
+        negative. They lower the score whether or not ``costs`` is set. Labels are found by
         :class:`~sklearn_crf.inference.AlphaExpansion`.
     inference : str or Inference, default="auto"
         Name of an inference, such as "alpha_expansion", "trws" or "icm", or an inference object with options.
@@ -66,7 +66,7 @@ def solve(
     Returns
     -------
     Labeling
-        Its ``labels`` have the shape of ``unary[..., 0]``.
+        Labeling whose ``labels`` have the shape of ``unary[..., 0]``.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def marginals(
     Returns
     -------
     Marginals
-        Its ``unary`` has the shape of the argument ``unary``.
+        Marginals whose ``unary`` has the shape of the argument ``unary``.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def _as_numbers(values, name, costs):
 
 
 def _as_tables(pairwise, graph, n_states, costs, on_lattice):
-    """Return tables (T, K, K), and the index of the table of each edge, or None if all edges use the first table."""
+    """Return tables (T, K, K), and the table index of each edge (None if all edges use the first table)."""
     if not isinstance(pairwise, list | tuple) and np.ndim(pairwise) == 0:
         strength = np.asarray(pairwise)
         if strength.dtype.kind not in "fiub" or not np.isfinite(strength):

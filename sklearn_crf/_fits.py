@@ -22,7 +22,7 @@ def fits(*, has_estimators: bool) -> Callable[[Fit], Fit]: ...
 
 
 def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
-    """Decorate a fit method: check parameters first, and restore the previous state of the estimator if the fit fails.
+    """Decorate a fit method: check parameters first; if the fit fails, restore the previous state of the estimator.
 
     The state is restored because an interrupt may occur between any two statements, even between two assignments of
     fitted attributes. A method that requires y raises ValueError if y is missing or None, or if X is Shards, which

@@ -1,4 +1,4 @@
-"""Checks and conversions of numbers that users pass (integers, real arrays, scores), and sums in float64."""
+"""Checks and conversions of numbers that users pass (integers, real arrays, scores); functions for sums in float64."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ MAX_INT32 = int(np.iinfo(np.int32).max)
 
 
 class _WideInterval(Interval):
-    """Interval whose bounds may exceed single precision, because it converts NumPy numbers before comparisons."""
+    """Interval that converts NumPy numbers before comparisons, so that its bounds may exceed single precision."""
 
     def is_satisfied_by(self, val):
         return super().is_satisfied_by(val.item() if isinstance(val, np.generic) else val)
 
 
-# Range of C, the inverse penalty strength, in which 1 / C and products of C with losses are finite.
+# Range of C, the inverse penalty strength. In this range, 1 / C and products of C with losses are finite.
 C_INTERVAL = _WideInterval(Real, 1e-100, 1e100, closed="both")
 
-# Maximum magnitude of scores. Squares of such scores, and sums over nodes and edges, are far from overflow.
+# Maximum magnitude of scores. Squares and sums (over nodes and edges) of such scores are far from overflow.
 SCORE_LIMITS = {np.dtype(np.float32): 1e18, np.dtype(np.float64): 1e100}
 
 
 def n_joint_states(n_states: ArrayLike, axis: int | None = None) -> Any:
-    """Return the number of joint states, the product of numbers of states, in float64 (inf if it overflows)."""
+    """Return the number of joint states in float64, which is the product of state counts (inf if it overflows)."""
     with np.errstate(over="ignore"):
         return np.prod(np.asarray(n_states), axis=axis, dtype=np.float64)
 
 
 def offsets_from_lengths(lengths: ArrayLike) -> np.ndarray:
-    """Return the start of each of several consecutive parts, followed by the end of the last part, as int64."""
+    """Return where each of several consecutive parts starts, followed by the end of the last part, as int64."""
     return np.concatenate(([0], np.cumsum(np.asarray(lengths, dtype=np.int64)))).astype(np.int64)
 
 
@@ -133,7 +133,7 @@ def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
 
 
 def require_numbers(values: Any, name: str) -> None:
-    """Raise ValueError for complex numbers, and for entries that NumPy silently converts, such as dates or strings."""
+    """Raise ValueError for complex numbers, and for dates, strings and other entries that NumPy silently converts."""
     # values: array or sparse matrix; name: name of the argument in error messages
     kind = values.dtype.kind
     if kind in "biuf":
@@ -148,7 +148,7 @@ def require_numbers(values: Any, name: str) -> None:
             raise ValueError(f"{name} must hold numbers, got {found} ({values.dtype}): {needed}.")
 
 
-# Entries that NumPy would silently convert to numbers: for each kind, advice on how to convert it, and its types.
+# For each kind of entry that NumPy would silently convert to numbers: advice on how to convert it, and its types.
 _NO_NUMBERS: dict[str, Any] = {
     "strings": ("convert digits by astype(float), categories by OneHotEncoder", str, bytes),
     "durations": ("divide them by a unit, as in X / np.timedelta64(1, 's')", np.timedelta64, timedelta),
@@ -174,7 +174,7 @@ def as_pixels(values: Any, name: str) -> np.ndarray:
 
 
 def is_sparse_matrix(values: Any) -> bool:
-    """Return ``scipy.sparse.issparse(values)``, without the microsecond that this call takes for NumPy arrays."""
+    """Return ``scipy.sparse.issparse(values)``; for NumPy arrays, this function is a microsecond faster."""
     return values is not None and type(values) is not np.ndarray and bool(sp.issparse(values))
 
 
@@ -201,7 +201,7 @@ def convert_to_csr(matrix: Any, name: str) -> Any:
 
 def _check_indices(indices, length, name):
     # As unsigned integers, negative indices are also too large, so a single pass finds all invalid indices.
-    # For thousands of sequences, saving a pass matters.
+    # With thousands of sequences, a second pass would take noticeable time.
     if indices.size and int(indices.view(f"u{indices.itemsize}").max()) >= length:
         raise ValueError(
             f"{name} is a damaged sparse matrix: it has indices {indices.min()} to {indices.max()} along an axis of "
@@ -219,7 +219,7 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
     limit = SCORE_LIMITS[dtype]
     if given.dtype == dtype and sum_squares(given) <= limit**2:
         return given
-    # Minimum and maximum need no temporary array. If a score is NaN, both are NaN.
+    # The minimum and the maximum need no temporary array. If any score is NaN, both are NaN.
     smallest, largest = float(given.min(initial=0.0)), float(given.max(initial=0.0))
     if smallest == -np.inf and may_forbid:
         smallest = float(given.min(initial=0.0, where=given > -np.inf))
@@ -233,8 +233,8 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
 def sum_squares(values: np.ndarray) -> float:
     """Return the sum of squares of contiguous values, or NaN if values are not contiguous.
 
-    The sum is computed in the type of the values, which takes less time than finding the maximum. The sum is infinite
-    if a value is -inf.
+    The sum is computed in the data type of the values, which takes less time than finding the maximum. The sum is
+    infinite if a value is -inf.
     """
     if not values.flags.c_contiguous:
         return np.nan
@@ -243,12 +243,12 @@ def sum_squares(values: np.ndarray) -> float:
         return float(flat.dot(flat) if len(flat) <= _MOST_BY_BLAS else np.einsum("i,i->", flat, flat))
 
 
-# Maximum length of dot products by BLAS. For longer products, BLAS starts threads, which then wait actively for work.
+# Maximum length of dot products by BLAS. For longer products, BLAS starts threads that use the CPU while they wait.
 _MOST_BY_BLAS = 8192
 
 
 def compute_row_maxima(scores: np.ndarray) -> np.ndarray:
-    """Return ``scores.max(axis=1, keepdims=True)``, ten times faster than NumPy if rows are short."""
+    """Return ``scores.max(axis=1, keepdims=True)``; for short rows, this function is ten times faster than NumPy."""
     # scores: (N, K), K > 0; returns (N, 1)
     if scores.shape[1] > _LONG_ROW:
         return scores.max(axis=1, keepdims=True)
@@ -258,7 +258,7 @@ def compute_row_maxima(scores: np.ndarray) -> np.ndarray:
     return highest[:, np.newaxis]
 
 
-# Number of columns above which the maximum of each row by NumPy is faster than a loop over columns.
+# Number of columns above which NumPy's row maxima are faster than a loop over columns.
 _LONG_ROW = 16
 
 
@@ -268,13 +268,13 @@ def check_product(weight: np.ndarray, values: np.ndarray, name: str, squares: fl
     # squares: the sum of the squared weights, if it is known
     limit = SCORE_LIMITS[values.dtype]
     squares = sum_squares(weight) if squares is None else squares
-    # In this case no product exceeds the limit, by the Cauchy-Schwarz inequality.
+    # In this case, no product exceeds the limit, because of the Cauchy-Schwarz inequality.
     if squares * sum_squares(values) <= limit**2:
         return
     size = np.where(np.isneginf(values), 0.0, np.abs(values)).astype(np.float64)
     largest = size.max(axis=(0, *range(2, values.ndim)), initial=0.0)
     with np.errstate(over="ignore"):
-        # First use the maximum over all entries, which is much faster than the maxima of columns and usually suffices.
+        # Use the maximum over all weights first. It is much faster than the maxima of columns, and usually suffices.
         if float(max(weight.max(initial=0.0), -weight.min(initial=0.0))) * float(largest.sum()) <= limit:
             return
         largest_weight = np.abs(weight).max(axis=0, initial=0.0).astype(np.float64)
@@ -286,7 +286,7 @@ def check_product(weight: np.ndarray, values: np.ndarray, name: str, squares: fl
 
 
 def as_array(values: Any, name: str) -> np.ndarray:
-    """Convert lists or a masked array to an array, or raise ValueError if the values are not rectangular."""
+    """Convert lists or a masked array to an array; raise ValueError if rows differ in length."""
     # name: name of the argument in error messages
     try:
         array = np.asarray(replace_masked_values(values))
@@ -338,7 +338,7 @@ def gram(features, columns):
 
 
 def sum_columns(columns):
-    """Sum each column in float64, ten times faster than the sum over the first axis by NumPy."""
+    """Sum each column in float64; this function is ten times faster than NumPy's sum over the first axis."""
     total = np.zeros(columns.shape[1])
     for start in range(0, len(columns), _ROWS):
         rows = columns[start : start + _ROWS]
@@ -347,7 +347,7 @@ def sum_columns(columns):
     return total
 
 
-# Number of labels above which counting is faster than sorting; maximum range of labels for counting.
+# Labels are counted instead of sorted if there are at least _MANY, and their range is less than _SMALL_RANGE.
 _MANY, _SMALL_RANGE = 1024, 64
 
 

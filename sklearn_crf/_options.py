@@ -1,4 +1,4 @@
-"""Decorator that makes the constructor of a class from its annotated fields, and inherits their descriptions."""
+"""Decorator that makes a constructor from the annotated fields of a class, and that inherits field descriptions."""
 
 import re
 from dataclasses import dataclass, fields
@@ -7,7 +7,7 @@ from inspect import cleandoc
 from itertools import pairwise
 from typing import Any, dataclass_transform
 
-# Titles of the docstring sections whose entries subclasses inherit.
+# Docstring sections whose entries are inherited by subclasses.
 _INHERITED = ("Parameters", "Attributes")
 
 
@@ -49,7 +49,7 @@ def _inherit_doc_entries(cls) -> str:
 
 
 def _split_sections(text):
-    """Split a docstring into the lines of each section, by title; lines before the first title have the title ""."""
+    """Split a docstring into a dict from section titles to lines; lines before the first title have the title ""."""
     lines = cleandoc(text or "").splitlines()
     found: dict[str, list[str]] = {"": []}
     title = ""
@@ -63,7 +63,7 @@ def _split_sections(text):
 
 
 def _split_entries(lines):
-    """Split a section into the lines of each entry, by the name of the entry."""
+    """Split a section into a dict from the names of entries to their lines."""
     found: dict[str | None, list[str]] = {}
     name = None
     for line in lines:

@@ -1,4 +1,4 @@
-"""Checks of objects from outside of this package: results of methods that users write, and pickled objects."""
+"""Checks of data from outside of this package: results of methods that users write, and pickled objects."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,11 +13,11 @@ from scipy.sparse import issparse
 
 
 class ChecksOwnMethods:
-    """Mixin for base classes that users subclass, which checks the results of methods that users write.
+    """Mixin for base classes of the user's classes; it checks the results of methods that users write.
 
-    ``_returns`` maps the name of each method to a function. The function gets the result and the arguments of the
-    call. The function returns the result in the types that the package needs, or raises an error. Methods of this
-    package are not checked.
+    ``_returns`` maps the name of each method to a check. The check is called with the result and the arguments of the
+    method. It returns the result in the types that the package needs, or raises an error. Methods of this package
+    are not checked.
     """
 
     _returns: ClassVar[dict[str, Callable[..., Any]]] = {}
@@ -72,7 +72,7 @@ def errors_of(name: str) -> Iterator[None]:
 
 @contextmanager
 def restoring(found):
-    """Convert errors inside the ``with`` block to a ValueError that says that the saved object is damaged."""
+    """Convert errors in the ``with`` block to a ValueError, which says that the saved object is damaged."""
     try:
         yield
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
@@ -117,7 +117,7 @@ def require_classes(classes: Any) -> None:
 
 
 class ChecksPickles:
-    """Mixin for dataclasses whose pickles contain only the fields, which the constructor checks again at loading."""
+    """Mixin for dataclasses: a pickle contains only the fields, and loading passes them to the constructor's checks."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def require_objects(estimator: Any, params: Mapping[str, Any], examples: Mapping[str, str]) -> None:
-    """Raise ValueError if ``params`` sets a nested option of a parameter that is a name or None, not an object."""
+    """Raise ValueError if ``params`` sets a nested option, but the parameter is a name or None instead of an object."""
     # examples: dict from the name of a parameter to code that makes an object
     for key in params:
         name, _, option = key.partition("__")

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from sklearn.exceptions import ConvergenceWarning
 
-# Packages whose frames may be between the user's code and a warning: this package, its callers and dependencies.
+# Packages whose frames may lie between the user's code and a warning: this package, its callers and dependencies.
 _BETWEEN = {"sklearn_crf", "sklearn", "joblib", "scipy", "concurrent", "threading", "contextlib", "functools"}
 
 
 class WarningState(NamedTuple):
-    """Warning settings that a thread passes to its helper threads."""
+    """Warning settings of a thread, which it passes to its helper threads."""
 
     caller: FrameType | None = None
     without_convergence: bool = False
@@ -118,9 +118,10 @@ except ImportError:  # scikit-learn before 1.9 has no callbacks, so use ABC as a
 
 @contextmanager
 def fit_callbacks(estimator, X, y, max_iter):
-    """Yield a function that reports an iteration of a fit to the callbacks of the estimator."""
+    """Yield a function that reports each iteration of a fit to the callbacks of the estimator."""
     # X, y: training data
-    # The yielded function takes a function that returns the current fitted attributes; it returns True to stop the fit.
+    # The argument of the yielded function is a function that returns the current fitted attributes.
+    # The result of the yielded function is True if the fit must stop.
     if not hasattr(estimator, "_skl_callbacks"):
         yield lambda attributes: False
         return

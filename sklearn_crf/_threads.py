@@ -51,16 +51,16 @@ class cached_property(Generic[_Value]):
 
 
 def allocate_workspace(n: int, dtype: Any = np.float64) -> np.ndarray:
-    """Return a workspace of n numbers for one thread, which shares no cache lines with other workspaces."""
+    """Return a workspace of n numbers for one thread; the workspace shares no cache lines with other workspaces."""
     return np.empty(n + 2 * _LINES_APART, dtype=dtype)[_LINES_APART : _LINES_APART + n]
 
 
-# Number of four-byte numbers in two cache lines; two, because processors fetch cache lines in pairs.
+# Number of four-byte numbers in a pair of cache lines, because processors fetch cache lines in pairs.
 _LINES_APART = 32
 
 
 class Cancelled(Exception):
-    """Exception that stops a thread at its next sweep, after Ctrl-C or after an error in an earlier task."""
+    """Exception that ends a task at its next sweep, after Ctrl-C or after an error in an earlier task."""
 
 
 class _HelperThreads:
@@ -70,7 +70,7 @@ class _HelperThreads:
         self.forget()
 
     def forget(self):
-        """Forget all helpers, for example in a forked process, in which the threads of the parent do not exist."""
+        """Forget all helpers, for example in a forked process, which does not contain the threads of its parent."""
         self._lock = threading.Lock()
         self._executor: Any = None
         self._n_helpers = self._n_users = 0
@@ -90,7 +90,7 @@ class _HelperThreads:
         with self._lock:
             if self._n_helpers < n_helpers:
                 self._end(wait=False)
-                # Do not use the pool of joblib, whose additional threads each retain freed memory in the C library.
+                # Do not use joblib's pool: for each of its additional threads, the C library retains freed memory.
                 self._executor, self._n_helpers = ThreadPoolExecutor(n_helpers), n_helpers
             return self._executor.submit(function)
 
@@ -102,7 +102,7 @@ class _HelperThreads:
     def close(self):
         """End all helpers, and wait for them unless they are working.
 
-        Helpers end before a fork, because Python warns of forks while threads run.
+        Helpers end before a fork, because Python issues a warning if a process forks while threads run.
         """
         with self._lock:
             self._end(wait=not self._n_users)
@@ -161,7 +161,7 @@ class _SharedItems:
 
 @dataclass(eq=False)
 class _Cancellation:
-    """Object that is true if the thread that processes an item must stop."""
+    """Object whose truth value tells whether the thread that processes an item must stop."""
 
     shared: _SharedItems
     number: int
@@ -216,17 +216,17 @@ def _run_shared_items(function, n_items, n_threads):
 
 
 def count_threads(n_jobs: int | None) -> int:
-    """Return the number of threads for ``n_jobs``, as scikit-learn does, but do not count workers of a cluster."""
+    """Return the number of threads for ``n_jobs`` as scikit-learn does, but without counting workers of a cluster."""
     if n_jobs is not None and (not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
         raise ValueError(f"n_jobs must be 1 for one thread, -1 for one for each core, or None; got {n_jobs!r}.")
     is_local = type(get_active_backend()[0]).__module__.startswith("joblib._parallel_backends")
-    # The number of workers of a cluster only applies to tasks that joblib distributes.
+    # The worker count of a cluster only applies to tasks that joblib distributes.
     with nullcontext() if is_local else parallel_config(backend="threading"):
         return min(effective_n_jobs(1 if n_jobs is None and not is_local else n_jobs), 2**31 - 1)
 
 
 def split_threads(n_jobs: int | None, n_tasks: int) -> tuple[int, int]:
-    """Return the number of tasks at a time (outer) and of threads per task (inner), ``outer * inner <= n_jobs``."""
+    """Return how many tasks run at a time (outer), and how many threads each uses (inner); outer * inner <= n_jobs."""
     n_jobs = count_threads(n_jobs)
     outer = max(1, min(n_jobs, n_tasks))
     return outer, max(1, n_jobs // outer)
@@ -240,7 +240,7 @@ def map_tasks(function, tasks, n_jobs=None):
     """
     n_threads = count_threads(n_jobs)
     if n_threads == 1:
-        # Process one task after the other, so that only one task of a generator is in memory at a time.
+        # Process tasks one by one, so that only one task of a generator is in memory at a time.
         return list(_map_with_checkpoints(partial(function, n_threads=1), tasks))
     tasks = list(tasks)
     outer, inner = split_threads(n_threads, len(tasks))
@@ -271,12 +271,12 @@ def map_coarse(function, tasks, n_jobs=None, ended=None):
     return results
 
 
-# Number of groups of tasks per worker: with several groups, a worker with short tasks can process more groups.
+# Number of task groups per worker. With several groups, a worker with short tasks can process more groups.
 _LOTS = 2
 
 
 def _map_in_worker(function, tasks):
-    """Process tasks in the process of a worker, and return the results."""
+    """Process tasks inside a worker process, and return the results."""
     with limit_blas_threads():
         return [function(task, n_threads=1) for task in tasks]
 
@@ -305,7 +305,7 @@ def count_external_workers(n_jobs: int | None) -> int:
 
 
 def _is_worker_of_dask() -> bool:
-    """Return whether this thread runs a task of dask, from which joblib would send tasks to the whole cluster."""
+    """Return whether this thread runs a dask task; joblib would send the task's own tasks to the whole cluster."""
     if "distributed" not in sys.modules:
         return False
     from distributed import get_worker
@@ -334,8 +334,8 @@ def make_range_runner(n_threads):
     return run_alone if n_threads <= 1 else partial(_run_shared, n_threads)
 
 
-# Minimum size of a range for a thread, because starting a thread on a range takes 20 microseconds.
-# Number of items per thread that make_even_map computes before it yields results.
+# _SMALLEST_RANGE: minimum size of a thread's range, because starting a thread on a range takes 20 microseconds.
+# _ITEMS_OF_A_THREAD: number of items per thread that make_even_map computes before it yields results.
 _SMALLEST_RANGE, _ITEMS_OF_A_THREAD = 256, 8
 
 
@@ -385,7 +385,7 @@ def _get_blas_controller():
 
 
 class _SharedLimit:
-    """Limit on the number of threads of BLAS in this process, set by the first user and removed by the last user."""
+    """Limit on the number of BLAS threads in this process; the first user sets it, and the last user removes it."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -394,7 +394,7 @@ class _SharedLimit:
 
     def acquire(self):
         with self.lock:
-            # Skip a limit that already applies, because setting it takes as long as the rest of a short prediction.
+            # Skip a limit that already applies, because setting the limit would double the time of a short prediction.
             if not self.n_users and any(library.num_threads != 1 for library in _get_blas_controller().lib_controllers):
                 self.limit = _get_blas_controller().limit(limits=1, user_api="blas")
             self.n_users += 1
@@ -441,7 +441,7 @@ def make_ordered_map(n_threads):
 
 
 def make_even_map(n_threads):
-    """Return a function like ``map``, for items of equal cost that are too short to be sent to threads one by one.
+    """Return a function like ``map`` for items of equal cost, each of which takes too little time for a thread.
 
     Each thread processes a range of items. Only a few results are in memory before the caller reads them.
     """

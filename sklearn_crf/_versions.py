@@ -16,7 +16,7 @@ from sklearn_crf.kernels.vector_level import available_levels
 
 
 def show_versions() -> None:
-    """Print versions, vector units and processors, which a bug report or a report of timings should contain.
+    """Print versions, the vector level and the processor count, for reports of bugs or timings.
 
     At a given vector level, results of kernels are bit-identical for any number of threads. The newest level that the
     processor supports is chosen when the first kernel is imported. To choose another level, set the environment
@@ -24,7 +24,7 @@ def show_versions() -> None:
 
     See Also
     --------
-    sklearn.show_versions : Versions of scikit-learn and what it depends on, which are printed too.
+    sklearn.show_versions : Versions of scikit-learn and its dependencies, which are also printed.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def restore_options(estimator, state, check=None):
 # Cache the result, because training copies options, and inspecting a signature takes 20 microseconds.
 @cache
 def defaults_of(init):
-    """Return the default values of the parameters of a constructor, for parameters that have a default."""
+    """Return a dict with the default value of each constructor parameter that has a default."""
     parameters = signature(getattr(init, "deprecated_original", init)).parameters.values()
     return {each.name: each.default for each in parameters if each.default is not each.empty}
 

@@ -1,4 +1,4 @@
-"""Calibration of structured probabilities by one temperature for all scores, which is chosen on held-out examples."""
+"""Calibration of structured probabilities: all scores are divided by a temperature chosen on held-out examples."""
 
 from dataclasses import KW_ONLY
 from numbers import Integral
@@ -29,13 +29,13 @@ __all__ = ["TemperatureScaling"]
 
 # The temperature is searched between 1 / _LARGEST and _LARGEST.
 _LARGEST = 1e3
-# Smaller probabilities are raised to this value, so that one forbidden label does not determine the temperature.
+# Minimum probability in the loss, so that a single forbidden label does not determine the temperature.
 _LEAST_PROBABILITY = 1e-12
 
 
 @options(kw_only=False)
 class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
-    r"""Classifier that divides the scores of a classifier by a temperature, which is chosen on held-out examples.
+    r"""Classifier that divides the scores of another classifier by a temperature chosen on held-out examples.
 
     .. math::
         p_T(y \mid x) \propto \exp \bigl( \mathrm{score}(x, y) / T \bigr), \qquad
@@ -121,7 +121,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         X : array-like or list
             Examples, in the form that the estimator accepts.
         y : array-like or list of array-like
-            Labels of their nodes.
+            Labels of the nodes of each example.
         sample_weight : array-like of shape (n_examples,), optional
             One weight for each example, for the fits of the estimator and for the choice of the temperature.
 
@@ -181,7 +181,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return FittedField.of(field).apply_temperature(self.temperature_), X
 
     def predict(self, X: Any) -> np.ndarray:
-        """Predict labels at the fitted temperature, by the decoding of the estimator.
+        """Predict labels at the fitted temperature, with the estimator's decoding rule.
 
         If the estimator labels each node by marginals, the marginals of ``predict_proba`` are used: a node gets the
         label with the largest marginal, or with the least expected ``cost``. Best labelings do not depend on the
@@ -266,7 +266,7 @@ def _check_fitted(scaling: Any) -> None:
 
 
 def _make_loss(fitted, y, weight, probability_of):
-    """Return the total weight of the labelled nodes of held-out examples, and their loss as a function of temperature.
+    """Return the total weight of labelled nodes in held-out examples, and the loss as a function of the temperature.
 
     The loss is the weighted sum of the negative log-probabilities of the labels.
     """
@@ -276,8 +276,8 @@ def _make_loss(fitted, y, weight, probability_of):
     for labels in y:
         flat = encoding.convert_to_label_array(labels).ravel()
         nodes = np.flatnonzero(~encoding.mask_missing_nodes(flat, missing))
-        # Ignore labels of classes that are missing from the training examples of the fold: their probability is
-        # unknown.
+        # Ignore nodes whose class is missing from the training examples of the fold.
+        # The classifier has no probability for such classes.
         nodes = nodes[np.isin(flat[nodes], fitted.classes_)]
         labelled.append((nodes, np.searchsorted(fitted.classes_, flat[nodes])))
 

@@ -82,7 +82,7 @@ def top_features(
 def top_transitions(
     estimator: Any, k: int | None = 10, *, edge_feature_names: Sequence[str] | None = None
 ) -> list[Transition]:
-    """Return the edge weights of pairs of labels with the largest absolute values, in descending order.
+    """Return the edge weights with the largest absolute values, each with its pair of labels, in descending order.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def _iterate_node_weights(field, names) -> Iterator[NodeWeight]:
     coef = field.coef_
     if not sp.issparse(coef):
         coef = coef.reshape(-1, n_columns, len(names)).swapaxes(0, 1).reshape(n_columns, -1)
-    coef = sp.coo_array(coef)  # columns: features for nodes of type 0, followed by features for nodes of type 1, ...
+    coef = sp.coo_array(coef)  # columns: features of nodes of type 0, then of type 1, ...
     for row, column, weight in zip(coef.row.tolist(), coef.col.tolist(), coef.data.tolist(), strict=True):
         node_type, feature = divmod(column, len(names))
         yield NodeWeight(classes[row], names[feature], weight, node_type)
@@ -161,7 +161,7 @@ def _transitions(field, names) -> Iterator[Transition]:
     n_features, classes = len(names), field.classes_.tolist()
     form = FittedField.of(field).layout.form
     if sp.issparse(field.edge_coef_):
-        found = field.edge_coef_.tocoo()  # (weights of a table, features for edges of type 0, type 1, ...)
+        found = field.edge_coef_.tocoo()  # rows: table weights; columns: features by edge type
         entries = zip(found.col // n_features, found.col % n_features, found.row, found.data, strict=True)
     else:
         places = np.nonzero(field.edge_coef_)
@@ -191,7 +191,7 @@ def _get_edge_names(field, names, given):
 
 
 def _get_marked(field, attribute):
-    """Return the indices of the features whose missing values have an indicator, empty if no feature was missing."""
+    """Return the indices of features that have an indicator of missing values; empty if no value was missing."""
     marked = getattr(field, attribute, None)
     return [] if marked is None else marked.tolist()
 

@@ -59,27 +59,27 @@ def predict_in_tiles(
     r"""Predict the labels or values of one large image, reading and predicting it tile by tile.
 
     Each tile is labelled within a window: the tile and a margin around it, treated as the whole image. A margin is
-    doubled if it was too small. The estimator decides how this is checked:
+    doubled if it was too small. The check for this depends on the estimator:
 
     - Minimum cuts: two classes, edges that prefer equal labels, and best labelings. If more pixels outside of a window
-      get one class, no pixel inside leaves this class. Each tile is therefore solved twice, with all pixels around it
-      in the first class, then in the second class. A pixel with equal labels in both solutions has this label in the
-      best labeling of the whole image. If no pixel of any tile is open, the labels are proven to be the best labeling
-      of the whole image.
+      have one class, no pixel inside changes from this class to the other. Each tile is therefore solved twice, with
+      all pixels around it in the first class, then in the second class. A pixel with equal labels in both solutions
+      has this label in the best labeling of the whole image. If all pixels have equal labels in both solutions, the
+      labels are proven to be the best labeling of the whole image.
     - Belief propagation: a label is certain if its belief leads by more than any messages into the window can change.
       The label then has the largest belief at every fixed point of the messages of the whole image. For two classes
       whose edges prefer equal labels, a label is certain if messages that start from both extremes agree. Both rules
       also apply to tree-reweighted messages with ``edge_probabilities="chains"``. If less than half of the first tile
       is certain, neighbouring tiles only have to agree at their seams.
     - Tree fields: the mean u of the Gaussian field solves J u = h. Tiles are solved until the residual of the system of
-      the whole image is within the tolerance of the solver. The least eigenvalue of J is bounded below, by the least
-      eigenvalues of the factors' precisions, summed over the factors of a pixel. The residual thus bounds the distance
-      to the exact mean, and for classifiers the number of labels that can differ.
+      the whole image is within the tolerance of the solver. For each pixel, the smallest eigenvalues of the
+      precisions of its factors are summed. The minimum of these sums is a lower bound on the smallest eigenvalue of J.
+      The residual thus bounds the distance to the exact mean. For classifiers, it bounds how many labels can differ.
     - Otherwise: a tile and its neighbours must agree about the pixels at their seams. If the labels at a seam form a
       forbidden pair, the whole image is predicted at once.
 
-    With ``bound``, the difference in score to the best labeling y* of the whole image is bounded by the differences of
-    the tiles P and of the edges between tiles,
+    With ``bound``, the difference in score to the best labeling y* of the whole image is bounded by a sum over tiles P
+    and over edges between tiles,
 
     .. math::
         \mathrm{score}(y^*) - \mathrm{score}(y) \le \sum_P \bigl[ b_P - \mathrm{score}_P(y) \bigr]
@@ -162,8 +162,8 @@ def predict_in_tiles(
             n_open, certified = found, found == 0
         certified = certified or len(margins) == 1
         if task.breaks_pairs():
-            # The prediction of a tile ignores labels outside of its window.
-            # Only a prediction of the whole image can avoid all forbidden pairs.
+            # The prediction of a tile ignores labels outside of the window of this tile.
+            # Therefore, only a prediction of the whole image can avoid all forbidden pairs.
             out[:] = task.predict(Rectangle(0, shape[0], 0, shape[1]))
             n_open, certified = 0, False
         gap = 0.0 if certified else task.gap(margins) if bound else np.nan
@@ -180,7 +180,7 @@ def _check_out(out, shape, dtype):
 
 
 def _predict_tree_field(estimator, image, out, tiles, margin, max_margin, inference, bound):
-    """Predict an image by a tree field, which solves all tiles together."""
+    """Predict an image with a tree field; all tiles are solved together."""
     if inference is not None or bound:
         raise ValueError(
             f"inference and bound are not supported by {type(estimator).__name__}, whose prediction solves a linear "
@@ -206,14 +206,14 @@ class _TiledPrediction:
         self.estimator, self.image, self.out = estimator, image, out
         self.inference, self.shape, self.max_margin = inference, shape, max_margin
         offsets = np.atleast_1d(getattr(estimator, "connectivity", 1))
-        # Largest offset between neighbours. Larger offsets of tree fields and dense fields are not needed here.
+        # Largest offset between neighbours; not used for tree fields and dense fields, whose offsets may be larger.
         self.reach = 1 if offsets.ndim == 1 else int(np.abs(offsets).max())
         field = FittedField.of(estimator) if isinstance(estimator, FieldClassifier) else None
         asked = None if field is None else field.labeler(inference).decoding
         self.best: Any = None if asked is None or asked.rule != "map" else asked.inference
         self.asked: Any = asked
         self.forbidden = None if field is None else field.layout.forbidden
-        # labels_of: function that returns the labels of a window and a mask of the certain labels; None without proof
+        # labels_of: function that returns the labels of a window and a mask of certain labels; None without a proof
         # closes: whether all labels are certain if the margin is large enough
         self.labels_of = self._choose_proof()
         self.closes = self.labels_of == self._label_by_cuts
@@ -248,7 +248,7 @@ class _TiledPrediction:
         return find(inference, model, self.ring(window), maximum=maximum, n_threads=n_threads)
 
     def pixels(self, window):
-        """Return the pixels of a window as an X with a single example."""
+        """Return the pixels of a window in the form of X, as a single example."""
         return np.asarray(self.image[window.slices])[np.newaxis]
 
     def is_whole(self, window):
@@ -286,7 +286,7 @@ class _TiledPrediction:
         self.out[tile.slices] = self.estimator.classes_[columns]
 
     def gap(self, margins):
-        """Return an upper bound on the difference of the best score of the whole image and the score of ``out``."""
+        """Return an upper bound on the best score of the whole image minus the score of ``out``."""
         if self.best is None or not hasattr(self.estimator, "models"):
             raise ValueError(
                 f"bound=True needs the MAP inference of a field, but {type(self.estimator).__name__} does "
@@ -307,7 +307,7 @@ class _TiledPrediction:
         return float(max(gap, 0.0))
 
     def _compute_loss_between(self, tile, window, columns):
-        """Return the sum, over edges from a tile to other tiles, of the largest score minus the actual score."""
+        """Return the largest possible score minus the actual score, summed over edges from a tile to other tiles."""
         model = self.model(window)
         is_own = np.zeros(window.shape, dtype=bool)
         is_own[tile.inside(window)] = True
@@ -319,7 +319,7 @@ class _TiledPrediction:
 
 
 def _slice_by_offset(y, x):
-    """Return slices of the pixels that the offset (y, x) reaches from other pixels of the image."""
+    """Return slices that select the pixels that other pixels of the image reach by the offset (y, x)."""
     return tuple(slice(max(d, 0), min(d, 0) or None) for d in (y, x))
 
 
@@ -342,7 +342,7 @@ def _certify_tiles(task, margins):
             n_differing = int(np.count_nonzero(~certain))
             if not n_differing or task.is_whole(window) or 2 * margins[tile] > task.max_margin:
                 break
-            # Stop if a wider margin hardly helps: beliefs may depend on each other over any distance.
+            # Stop if a wider margin hardly helps, because beliefs may depend on each other over any distance.
             if not task.closes and n_differing > _LEAST_CLOSED * n_before:
                 break
             n_before = n_differing
@@ -354,8 +354,8 @@ def _certify_tiles(task, margins):
     return n_open
 
 
-# A margin is doubled again if the last doubling left at most this fraction of the uncertain pixels uncertain.
-# If a larger fraction than _MOST_OPEN of the pixels of the first tile is uncertain, tiles only have to agree at seams.
+# _LEAST_CLOSED: margins grow if the last doubling reduced the count of uncertain pixels to at most this fraction.
+# _MOST_OPEN: if more than this fraction of the first tile's pixels is uncertain, tiles only have to agree at seams.
 _LEAST_CLOSED, _MOST_OPEN = 0.5, 0.5
 
 

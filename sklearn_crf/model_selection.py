@@ -34,8 +34,8 @@ class StratifiedLatticeKFold(BaseCrossValidator):
 
     scikit-learn's ``StratifiedKFold`` needs one label per example. Here example i has a histogram
     :math:`h_{ic}`: its number of nodes of class c, divided by the number in all examples. Examples are assigned to
-    folds in descending order of :math:`\|h_i\|`. Each example goes to a fold that still has room, so that
-    :math:`\sum_f \sum_c (\sum_{i \in f} h_{ic})^2` is smallest. The sizes of folds differ by at most one example.
+    folds in descending order of :math:`\|h_i\|`. An example joins a fold that is not full; the choice
+    minimises :math:`\sum_f \sum_c (\sum_{i \in f} h_{ic})^2`. The sizes of folds differ by at most one example.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
         room[: n_examples % self.n_splits] += 1
         fold = np.empty(n_examples, dtype=np.int64)
         for i in order:
-            # ``growth`` is the increase of the sum of squares, up to a constant. Of equal folds, choose the emptiest.
+            # ``growth`` is half the increase of the sum of squares, up to a constant. In a tie, take the emptiest fold.
             growth = np.where(room > 0, total @ histograms[i], np.inf)
             ties = np.flatnonzero(growth <= growth.min() + 1e-12)
             chosen = ties[np.argmax(room[ties])]
@@ -125,7 +125,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
 
 
 def _compute_histograms(y, missing_label):
-    """Return, for each class, the fraction of its nodes that are in each example, (n_examples, n_classes)."""
+    """Return, for each example and class, the fraction of the class's nodes that it holds, (n_examples, n_classes)."""
     parts = []
     for i, labels in enumerate(y):
         flat = convert_to_label_array(labels).ravel()
@@ -152,7 +152,7 @@ def cross_val_predict(
     params: Any = None,
     method: str = "predict",
 ) -> np.ndarray:
-    """Predict each example by an estimator that was fitted without it; return predictions in the layout of X.
+    """Predict each example with an estimator that was fitted without it; return predictions in the layout of X.
 
     scikit-learn's function of the same name fails on ragged labels and on all structured probabilities.
 
@@ -163,7 +163,7 @@ def cross_val_predict(
     X : array-like, sparse matrix or list
         Examples.
     y : array-like or list of array-like, optional
-        Their labels.
+        Labels of the examples.
     groups : array-like of shape (n_examples,), optional
         Groups of the examples, for splitters that use them.
     cv : int, splitter or iterable of (train, test), optional
@@ -252,7 +252,7 @@ def _cut(value, train, n_examples):
     return take_examples(value, train) if has_one_each else value
 
 
-# Values for a class that is missing from the training examples of a fold.
+# For each method, the value that represents a class that is missing from a fold's training examples.
 _UNSEEN = {"predict_proba": 0.0, "predict_log_proba": -np.inf, "decision_function": -np.inf}
 
 
@@ -271,7 +271,7 @@ def _spread(value, columns, n_classes, method):
     return spread
 
 
-# Number of draws of random signs; probability that an audit finds no difference if all pairs are equally good.
+# _N_DRAWS: number of random draws. _COVERAGE: probability that an audit of equally good pairs finds no difference.
 _N_DRAWS, _COVERAGE = 2000, 0.95
 
 
@@ -287,13 +287,13 @@ def coupling_audit(
     n_jobs: int | None = None,
     random_state: int | np.random.RandomState | None = None,
 ) -> Bunch:
-    r"""Compare all combinations of several learning methods and several inference methods on given data.
+    r"""Compare all combinations of the given learning methods and inference methods on a data set.
 
-    The comparison produces Table 1 of Kumar et al. (2005) for any task. Every estimator is fitted once for each fold,
-    and predicts the held-out examples with every inference. For each pair, an estimator and an inference, the result
+    The comparison extends Table 1 of Kumar et al. (2005) to any task. Every estimator is fitted once for each fold,
+    and predicts the held-out examples with every inference. For each pair of an estimator and an inference, the result
     holds a score for each example, the log-loss of the marginals, the seconds of fit and prediction, and a comparison
-    with the best pair. The best pair is chosen by the same scores. To allow for this choice, the comparison is
-    simultaneous for all differences between two of the m pairs,
+    with the best pair. The best pair is chosen by the same scores. To account for this choice, all differences between
+    two of the m pairs are compared simultaneously,
 
     .. math::
         t_{jk} = \frac{\bar d_{jk}}{\mathrm{se}(d_{jk})}, \qquad
@@ -310,7 +310,7 @@ def coupling_audit(
     X : array-like or list
         Examples.
     y : array-like or list of array-like
-        Their labels.
+        Labels of the examples.
     inference : mapping of str to str or Inference
         Ways of prediction, with values as for the parameter ``inference`` of an estimator.
     groups : array-like of shape (n_examples,), optional
@@ -414,7 +414,7 @@ def coupling_audit(
 
 
 def get_field_and_input(estimator, X):
-    """Return the last step of a fitted pipeline and its input; return any other estimator and X unchanged."""
+    """Return the last step of a fitted pipeline, and its input; return other estimators and X unchanged."""
     if not isinstance(estimator, Pipeline):
         return estimator, X
     return estimator[-1], (estimator[:-1].transform(X) if len(estimator) > 1 else X)
@@ -507,7 +507,7 @@ def _scores(estimator, truth, predicted, scoring):
 
 
 def _compute_log_losses(estimator, X, truth, decoding):
-    """Compute the mean negative log-probability of the labels of each example, or NaN without marginals."""
+    """Compute, for each example, the mean negative log-probability of its labels, or NaN without marginals."""
     if not hasattr(estimator, "predict_proba"):
         return np.full(len(truth), np.nan)
     classes, losses = estimator.classes_, []
@@ -525,7 +525,7 @@ def _mean(values):
 
 
 def compare_with_best(scores, rng, groups=None):
-    """Return the mean scores of all pairs, and comparisons with the best pair that take its selection into account."""
+    """Return the mean scores of all pairs, and comparisons with the best pair that allow for how it was selected."""
     # scores: (n_pairs, n_examples), NaN for examples without a score; groups: (n_examples,) or None
     # returns: dict of arrays (n_pairs,)
     scored = ~np.isnan(scores).any(axis=0)
@@ -544,7 +544,7 @@ def compare_with_best(scores, rng, groups=None):
     difference = mean - mean[best]
     of_best = summed - summed[best]
     square, n_groups = (of_best**2).sum(axis=1), summed.shape[1]
-    # ``error`` is the standard error of the mean over examples; groups may differ in size.
+    # ``error`` is the standard error of the mean over examples, because groups may differ in size.
     error = np.sqrt(np.maximum(square - of_best.sum(axis=1) ** 2 / n_groups, 0) * n_groups / max(n_groups - 1, 1))
     error /= scores.shape[1]
     is_equal = square <= _ROUNDING * (scores**2).sum()
@@ -562,18 +562,18 @@ def compare_with_best(scores, rng, groups=None):
     }
 
 
-# Sums of squared differences up to this fraction of the sum of squared scores are regarded as rounding errors.
+# Sums of squared differences count as rounding errors if they are at most this fraction of the sum of squared scores.
 _ROUNDING = 1e-24
 
 
 def _simulate_extremes(summed, first, second, rng):
     """Simulate the distribution of the largest difference between two pairs under random signs of the groups.
 
-    The signs do not change the sum of squares of a difference. The ratio of the sum to the root of the sum of squares
-    is therefore equivalent to Student's t.
+    Random signs do not change the sum of squared differences. Therefore, the sum of differences divided by the root of
+    the sum of squares is equivalent to Student's t.
     """
     # summed: (n_pairs, n_groups); first, second: indices of the two pairs of each difference
-    # returns: function from ratios to the fraction of draws that are at least as large, and the critical value of t
+    # returns: function that converts a ratio to the fraction of draws with at least this ratio; critical value of t
     n_groups = summed.shape[1]
     squares = summed @ summed.T
     square = np.diag(squares)

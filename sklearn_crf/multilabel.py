@@ -1,4 +1,4 @@
-"""Multi-label classification by a field that has a node for each label."""
+"""Multi-label classification with a field that has a node for each label."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["MultiLabelField", "chow_liu_edges"]
 
 
 def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.ndarray:
-    r"""Return the edges of the spanning tree over labels with the largest mutual information (Chow and Liu, 1968).
+    r"""Return the edges of the spanning tree of labels that maximises mutual information (Chow and Liu, 1968).
 
     .. math::
         \max_{T \text{ a spanning tree}} \; \sum_{(a, b) \in T} \sum_{u, v \in \{0, 1\}}
@@ -62,7 +62,7 @@ def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.n
     """
     Y = np.asarray(Y, dtype=np.float64)
     weight = np.ones(len(Y)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    # Cells that are neither 0 nor 1 are unknown, and count for no pair of values.
+    # Cells that are neither 0 nor 1 are unknown, and do not count.
     indicators = [np.equal(Y, value).astype(np.float64) for value in (0, 1)]
     counts = np.array([[(first.T * weight).dot(second) for second in indicators] for first in indicators]) + 1
     joint = counts / counts.sum(axis=(0, 1))
@@ -75,7 +75,7 @@ def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.n
     return edges[np.lexsort(edges.T[::-1])].astype(np.int32)
 
 
-# Maximum number of labels for which "auto" means "full"; this number of labels has 2^15 joint states.
+# Maximum number of labels for which "auto" means "full"; 15 labels have 2^15 joint states.
 _MOST_JOINED = 15
 
 
@@ -85,13 +85,13 @@ def _make_default_field():
 
 
 def _has_probabilities(estimator):
-    # A field without a distribution raises AttributeError here, with advice that users should see.
+    # If the field has no distribution, this raises AttributeError, with advice that users should see.
     return bool(getattr(estimator, "estimator_", estimator.estimator or _make_default_field()).predict_proba)
 
 
 @options(kw_only=False)
 class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    r"""Multi-label classifier that models dependent labels by a field with a node for each label.
+    r"""Multi-label classifier that models dependencies between labels by a field with a node for each label.
 
     .. math::
         p(y \mid x) \propto \exp \Bigl( \sum_{l} y_l (w_l^\top x + b_l)
@@ -352,7 +352,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return _build_row_examples(self._rows(X, reset=False), Graph(len(self.classes_), self.edges_))
 
     def _build_prediction_examples(self, X, evidence):
-        """Build examples of one or more rows; return them and their known labels, which are None without evidence."""
+        """Build examples of one or more rows each; return the examples and the known labels (None without evidence)."""
         if evidence is not None:
             examples = self._build_fitted_examples(X)
             return examples, self._read_evidence(evidence, len(examples))
@@ -404,7 +404,7 @@ def _convert_to_table(y):
 
 
 def _read_cells(y: Any, values: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a mask of the known cells of y, these cells as a flat array, and the sorted values of y."""
+    """Return a mask of the known cells of y, the known cells as a flat array, and the sorted values of y."""
     # returns: (n_samples, n_labels), bool; (n_known,); (n_values,)
     table = _convert_to_table(y)
     known = np.full(table.shape, True) if sp.issparse(y) else ~encoding.mask_missing_nodes(table, np.nan)
@@ -453,7 +453,7 @@ def _edges(structure, Y, weight):
 
 
 def _build_row_examples(X, graph):
-    """Build an example for each row, in which every node (label) has the features of the row."""
+    """Build an example for each row, whose nodes (the labels) all have the features of the row."""
     if not sp.issparse(X):
         return RowFields(X, graph)
     types = _build_types(graph, 1, X.dtype)
@@ -462,7 +462,7 @@ def _build_row_examples(X, graph):
 
 
 def _build_joined_examples(X, graph):
-    """Build examples from rows; if rows are sparse and the graph has no cycle, each example contains many rows."""
+    """Build an example from each row; if rows are sparse and the graph has no cycle, join many rows in each example."""
     if not (sp.issparse(X) and graph.is_forest):
         return _build_row_examples(X, graph)
     n_labels, examples = graph.n_nodes, []
@@ -490,5 +490,5 @@ def _build_types(graph, n_rows, dtype):
 
 
 def _concatenate_predictions(predicted):
-    """Concatenate predictions to one array for all rows, if there are several arrays."""
+    """Join several arrays of predictions into one array for all rows; return a single array unchanged."""
     return np.concatenate(predicted) if predicted.dtype == object else predicted

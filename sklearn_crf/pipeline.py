@@ -17,14 +17,14 @@ __all__ = ["make_pipeline"]
 
 def _last_step_has(method: str) -> Callable:
     def check(self: pipeline.Pipeline) -> bool:
-        getattr(self.steps[-1][1], method)  # raises AttributeError if the field lacks the method
+        getattr(self.steps[-1][1], method)  # raises AttributeError if the last step lacks the method
         return True
 
     return check
 
 
 class FieldPipeline(pipeline.Pipeline):
-    """Pipeline of scikit-learn with the additional methods of its last step, which is a field.
+    """Pipeline of scikit-learn whose last step is a field, and that also has the additional methods of this field.
 
     Transformers before the field that lack a ``missing_label`` of their own use the ``missing_label`` of the field.
 
@@ -46,19 +46,19 @@ class FieldPipeline(pipeline.Pipeline):
 
     @available_if(_last_step_has("predict_topk"))
     def predict_topk(self, X: Any, k: int = 5, **params: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the k best labelings of each example in descending order, and their scores."""
+        """Return the k best labelings of each example, best first, and the scores of these labelings."""
         # returns: labels, (n_examples,) of object; scores, (n_examples,) of object
         return self._ask("predict_topk", X, k=k, **params)
 
     @available_if(_last_step_has("predict_entity_proba"))
     def predict_entity_proba(self, X: Any, scheme: str = "IOB2", **params: Any) -> np.ndarray:
-        """Return the probabilities of the entities of each example."""
+        """Return the entities of each example, with their probabilities."""
         # returns: (n_examples,) of object
         return self._ask("predict_entity_proba", X, scheme=scheme, **params)
 
     @available_if(_last_step_has("predict_edge_proba"))
     def predict_edge_proba(self, X: Any, **params: Any) -> np.ndarray:
-        """Return the probabilities of the pairs of labels on each edge."""
+        """Return, for each edge, the probability of each pair of labels."""
         return self._ask("predict_edge_proba", X, **params)
 
     @available_if(_last_step_has("log_likelihood"))
@@ -79,12 +79,12 @@ class FieldPipeline(pipeline.Pipeline):
 
     @available_if(_last_step_has("certify"))
     def certify(self, X: Any, **params: Any) -> Certificates:
-        """Return upper bounds on the scores of best labelings, and their gaps to the scores of predicted labelings."""
+        """Return upper bounds on the scores of the best labelings, and the gaps between them and predicted scores."""
         return self._ask("certify", X, **params)
 
     @available_if(_last_step_has("models"))
     def models(self, X: Any, **params: Any) -> list:
-        """Return the graphical model of each example, for your own inference."""
+        """Return the graphical model of each example, for use with any inference."""
         return self._ask("models", X, **params)
 
     def _ask(self, method: str, X: Any, *args: Any, **params: Any) -> Any:
