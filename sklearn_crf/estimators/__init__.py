@@ -1,1 +1,1 @@
-"""The four classifiers of fields, and their base classes."""
+"""The four classifiers that are trained as random fields, and their base classes."""

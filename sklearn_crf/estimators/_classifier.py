@@ -47,7 +47,7 @@ _Method = TypeVar("_Method", bound=Callable)
 
 
 def _require_distribution(method: _Method) -> _Method:
-    """Decorate a method so that only estimators with a distribution over labelings have it."""
+    """Decorate a method, so that the method only exists if the estimator defines a distribution over labelings."""
 
     def check(estimator):
         if not find_learning_class(estimator.learning, estimator.inference).has_distribution:
@@ -154,7 +154,7 @@ class FieldClassifier(TrainableField):
         return gather_example_results(encoded, batches, found, lambda shape: nothing)
 
     def energy(self, X: Any, y: Any = None) -> np.ndarray:
-        """Return the energies of labelings, which are negated scores: labelings of smaller energy are more probable.
+        """Return the energy of each labeling, its negated score. Labelings of lower energy are more probable.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class FieldClassifier(TrainableField):
         return self._compute_energy(X, y, "y")
 
     def _compute_energy(self, X, y, name):
-        """Return the energies of labelings; ``name`` is the name of the argument in errors."""
+        """Return the energy of each labeling; errors call the argument with the labelings ``name``."""
         encoded, batches, potentials, weights = FittedField.of(self).prepare(X, y, name=name)
         energies = np.zeros(encoded.n_examples)
         for batch in batches:
@@ -182,7 +182,7 @@ class FieldClassifier(TrainableField):
     def certify(
         self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None, budget: str | float = 1e8
     ) -> Certificates:
-        """Return the duality gaps of predictions: bounds on how much higher the best labelings can score.
+        """Return the duality gap of each prediction: a bound on how much higher the best labeling can score.
 
         Parameters
         ----------
@@ -223,7 +223,7 @@ class FieldClassifier(TrainableField):
             for batch, predicted in zip(batches, columns, strict=True)
             for part in np.split(predicted, batch.node_ptr[1:-1])
         ]
-        # Put each example into its own batch, because inference bounds the score of a whole model.
+        # Put each example into its own batch, because inference returns one bound for a whole model.
         encoded, single, potentials, weights = field.prepare(X, evidence, max_nodes=1)
         models = [given(potentials.model(weights, batch.example), batch.labels) for batch in single]
         with limit_blas_threads():
@@ -271,7 +271,7 @@ class FieldClassifier(TrainableField):
         shapes = [encoded.label_shape(batch.members[0]) for batch in batches]
         labels = [self.classes_[best.labels].reshape(-1, *shape) for best, shape in zip(found, shapes, strict=True)]
         scores = [best.scores for best in found]
-        # An example without nodes has one labeling, of score 0.
+        # An example without nodes has a single labeling, whose score is 0.
         labels = gather_example_results(
             encoded, batches, labels, lambda shape: np.empty((1, *shape), self.classes_.dtype)
         )
@@ -364,7 +364,7 @@ class FieldClassifier(TrainableField):
             return self._decode_marginals("predict_log_proba", X, evidence, inference, np.log)
 
     def _decode_marginals(self, method, X, evidence, inference, convert):
-        """Return the converted node marginals in the layout of X, on behalf of the method with the given name."""
+        """Return node marginals, converted by ``convert``, in the layout of X, for the method named ``method``."""
         if isinstance(X, Shards):
             return call_on_each_shard(self, method, X, evidence, inference=inference)
         field = FittedField.of(self)
@@ -463,7 +463,7 @@ class FieldClassifier(TrainableField):
 
     @_require_distribution
     def log_likelihood(self, X: Any, y: Any = None, *, inference: str | Inference | None = None) -> LogLikelihood:
-        """Return the log-probability of labelings, or of the known labels if labels are missing.
+        """Return the log-probability of each labeling, or of its known labels if labels are missing.
 
         Parameters
         ----------
@@ -571,7 +571,7 @@ class FieldClassifier(TrainableField):
 
         with limit_blas_threads():
             drawn = map_coarse(run, list(zip(batches, seeds, strict=True)), self.n_jobs)
-        # ``decode`` needs nodes on the first axis, so move samples to the last axis and back.
+        # ``decode`` needs nodes on the first axis, so the axis of samples is moved to the end and back.
         decoded = decode(encoded, [labels.T for labels in drawn], batches, classes=self.classes_, n_columns=n_samples)
         if encoded.layout == "list":
             return make_object_array([np.moveaxis(labels, -1, 0) for labels in decoded])
@@ -579,12 +579,12 @@ class FieldClassifier(TrainableField):
 
 
 def weigh_nodes_by_estimator(estimator, X, y, sample_weight):
-    """Return two total weights: of the nodes that a fitted field labels correctly, and of all labelled nodes."""
+    """Return the total weight of the nodes that a fitted field labels correctly, and of all labelled nodes."""
     return FittedField.of(estimator).weigh_correct_nodes(X, y, sample_weight)
 
 
 def gather_example_results(encoded, batches, found, of_nothing):
-    """Collect the results of all examples in order, from batches, with default results for examples without nodes."""
+    """Return the results of batches in the order of the examples, with defaults for examples without nodes."""
     # of_nothing: function that computes the default result from the shape of an example
     if len(found) == encoded.n_examples:
         return found

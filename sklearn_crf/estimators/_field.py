@@ -1,4 +1,4 @@
-"""Base class of estimators with scores linear in features: parameters, ``fit`` and ``partial_fit``."""
+"""Base class of estimators whose scores are linear in features: parameters, ``fit`` and ``partial_fit``."""
 
 from dataclasses import field
 from functools import partial
@@ -296,7 +296,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
     }
-    # For error messages: examples of objects that parameters accept instead of a name.
+    # For each parameter that accepts an object instead of a name: an example of an object, for error messages.
     _objects: ClassVar[dict[str, str]] = {
         "learning": "Relaxation()",
         "solver": "LBFGS()",
@@ -347,11 +347,11 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return super().set_params(**params)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        """Return the parameters that differ from their defaults, and a line on the fit if the field is fitted."""
+        """Return the parameters that differ from their defaults and, if the field is fitted, a line about the fit."""
         return "\n".join(filter(None, (super().__repr__(N_CHAR_MAX), describe_fit(self))))
 
     def _repr_html_inner(self) -> str:
-        """Return the line on the fit, followed by the HTML that scikit-learn shows."""
+        """Return the line about the fit, followed by scikit-learn's HTML representation."""
         return _put_first(describe_fit(self), super()._repr_html_inner())
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
@@ -412,7 +412,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _fit(self, X, y=None, *given):
         """Fit the estimator.
 
-        If an interrupt ended training but the weights are kept, return the exception; otherwise return None.
+        Return None or, if an interrupt ended training and the weights are kept, the exception.
         """
         parameters = FieldParameters.of(self)
         given, held_out = split_held_out_examples(parameters, X, y, *given)
@@ -427,7 +427,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     @fits
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
-        """Continue training with more examples, by one pass of stochastic steps over them.
+        """Continue training with more examples, by one pass of stochastic steps over these examples.
 
         Each step is an adaptive gradient step for a mini-batch of 8 examples. The objective contains all examples
         passed so far; an example passed twice counts twice. The weights are averages over all steps. These averages
@@ -453,20 +453,20 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self
 
     def _store(self, encoded, attributes):
-        """Set the fitted attributes; called after all steps that can fail."""
-        # encoded: the encoded input of a first fit, or None
+        """Set the fitted attributes. This is the last step of a fit, after all steps that can fail."""
+        # encoded: the encoded X if this is the first fit, otherwise None
         if encoded is not None:
             record_input(encoded, self)
         self.__dict__.pop("partial_fit_state_", None)
         self.__dict__.update(attributes)
 
 
-# Names of the kinds of examples, by the number of axes of their lattices
+# What examples are called in text, by the number of axes of their lattices.
 _LAYOUTS = {None: "graphs", 0: "rows", 1: "chains", 2: "images", 3: "volumes"}
 
 
 def describe_fit(field: Any) -> str | None:
-    """Return a line on the classes, weights and training of a fitted field, or None before ``fit``."""
+    """Return a line about the classes, weights and training of a fitted field, or None before ``fit``."""
     if not hasattr(field, "learning_"):
         return None
     n_weights = sum(getattr(field, name).size for name in ("coef_", "intercept_", "edge_coef_"))

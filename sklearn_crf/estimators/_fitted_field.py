@@ -1,4 +1,4 @@
-"""Parameters and fitted attributes of a field, with names resolved to objects, for one fit or one prediction."""
+"""Parameters and fitted attributes of a field during one fit or prediction, with names resolved to objects."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -80,11 +80,11 @@ class FieldParameters:
 
     @property
     def has_boundaries(self) -> bool:
-        """Whether the first and the last nodes of sequences have additional weights."""
+        """Whether the first node and the last node of a sequence have additional weights."""
         return self.tables.boundary_weights
 
     def plan(self, data: Any) -> FitPlan:
-        """Plan a fit, except for properties that are unknown before the examples are in batches."""
+        """Plan a fit as far as possible before the examples are in batches."""
         given, learning = self.given, self.learning
         learning.check_labels(data.labels)
         classes, lattice_ndim = data.labels.classes_, data.encoded.lattice_ndim
@@ -104,7 +104,7 @@ class FieldParameters:
             asked_tol=given.tol,
             max_iter=given.max_iter,
             rng=rng,
-            # If random_state is None, use seed 0, so that learning by random labelings is the same in every fit.
+            # Without random_state, the seed is 0, so that every fit draws the same random labelings.
             seed=0 if given.random_state is None else int(rng.randint(np.iinfo(np.int32).max)),
             n_jobs=given.n_jobs,
             verbose=given.verbose,
@@ -123,7 +123,7 @@ class FieldParameters:
         return "symmetric" if (lattice_ndim or 0) > 1 and len(classes) == 2 else "auto"
 
     def build_weight_layout(self, automatic_form: str, classes: np.ndarray, lattice_ndim: int | None) -> WeightLayout:
-        """Build the layout of the weights for examples with ``lattice_ndim`` axes (None for lists of Example)."""
+        """Build the layout of the weights for examples with ``lattice_ndim`` axes, or for lists of Example (None)."""
         tables, weights = self.tables, self.given.weights
         directed = "full" if lattice_ndim is None else automatic_form
         forms = {"auto": automatic_form, "directed": directed, "associative": "auto"}
@@ -145,7 +145,7 @@ class FieldParameters:
         )
 
     def check_decision_cost(self, decoding: NamedInference, classes: np.ndarray) -> np.ndarray:
-        """Check the costs of errors that prediction minimises, and return them as an array (K, K)."""
+        """Check the costs of errors that prediction minimises, and return the costs as an array (K, K)."""
         if decoding.rule == "map":
             raise ValueError(
                 "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
@@ -174,9 +174,9 @@ class FieldParameters:
 
 @dataclass(frozen=True, eq=False)
 class FittedField(FieldParameters):
-    """Fitted field, with methods for its weights, its potentials, and the labels and marginals of nodes."""
+    """Fitted field, with methods that return weights, potentials, node labels and node marginals."""
 
-    temperature: float = 1.0  # divisor of the scores, in addition to the learned temperature
+    temperature: float = 1.0  # number that divides the scores, besides the learned temperature
 
     @classmethod
     def of(cls, estimator: Any) -> Self:
@@ -201,8 +201,7 @@ class FittedField(FieldParameters):
     @cached_property
     def layout(self) -> WeightLayout:
         """Layout of the fitted weights in a flat vector."""
-        # The tables may come from an older version of the package, so determine their form from their number of
-        # weights.
+        # The fit may be by an older version of the package, so the form is found by the number of weights of a table.
         edge_coef, n_classes = self.given.edge_coef_, len(self.classes)
         names = {make_pairwise_form(name, n_classes).n_weights: name for name in ("full", "symmetric", "auto")}
         form = names.get(edge_coef.shape[0 if sp.issparse(edge_coef) else -1], "auto")
@@ -219,7 +218,7 @@ class FittedField(FieldParameters):
         return getattr(self.given, "boundary_coef_", None) is not None
 
     def reader(self) -> Reader:
-        """Return a reader of X that uses the edge features that "auto" chose in ``fit``."""
+        """Return a reader of X; instead of "auto", the reader uses the edge features that ``fit`` chose."""
         n_constant = 1 if self.tables.spacing is None else 2
         of_fit = "constant" if self.given.edge_coef_.shape[1] == n_constant else "difference"
         return replace(super().reader(), of_fit=of_fit, filling=self.filling)
@@ -234,7 +233,7 @@ class FittedField(FieldParameters):
         return self.layout.build_fitted_potentials(self.given, encoded)
 
     def weights(self, potentials: Any) -> np.ndarray:
-        """Return the fitted weights as a flat vector for given potentials."""
+        """Return the fitted weights as a flat vector in the layout of the given potentials."""
         return self.layout.flat(self.given, potentials)
 
     def labeler(self, inference: str | Inference | None = None) -> Labeler:
@@ -270,10 +269,11 @@ class FittedField(FieldParameters):
         joined_by: Inference | None = None,
         **options: Any,
     ) -> tuple[Any, Any, Any, np.ndarray]:
-        """Encode X, and return it with its batches, the potentials and the flat weights."""
-        # labels: labels of the nodes, or None; name: name of the argument with the labels, for errors
+        """Encode X; return the encoded X, its batches, the potentials and the flat weights."""
+        # labels: labels of the nodes, or None
+        # name: name of the argument with the labels, for errors
         # allow_unknown: whether labels that are not classes are encoded as n_classes
-        # joined_by: None, or the inference for which graphs with cycles are joined, up to the size that it supports
+        # joined_by: inference that supports joined graphs with cycles up to some size, or None to join no such graphs
         reader = self.reader()
         encoded = reader.replace_edge_features(reader.encode(X, reset=False), self.classes)
         potentials = self.potentials(encoded)
@@ -288,7 +288,7 @@ class FittedField(FieldParameters):
         return encoded, batches, potentials, self.weights(potentials)
 
     def _choose_joined_packing(self, encoded: Any, inference: Inference | None) -> dict[str, Any]:
-        """Return options of batches that join graphs with cycles up to the size that an inference supports."""
+        """Return the options of batches that join graphs with cycles up to the size that the inference supports."""
         has_factors = encoded.has_factors or bool(getattr(self.given, "factor_coef_", {}))
         if inference is None or has_factors or encoded.has_sparse_edges or encoded.has_operators:
             return {}
@@ -297,7 +297,7 @@ class FittedField(FieldParameters):
         return {} if joined == 1 else {"max_cyclic_nodes": joined, "mixes_forests": False}
 
     def columns(self, X: Any, evidence: Any = None, inference: Any = None) -> tuple[Any, Any, list]:
-        """Predict the class index of each node; return the encoded X, its batches, and the indices for every batch."""
+        """Predict the class index of each node; return the encoded X, its batches, and the class indices by batch."""
         labeler = self.labeler(inference)
         return self._predict(labeler.columns, X, evidence, labeler.joined_by())
 
@@ -309,7 +309,7 @@ class FittedField(FieldParameters):
     def _predict(self, predict, X, evidence, joined_by):
         """Call ``predict`` on the batches of X; return the encoded X, its batches, and the results."""
         encoded, batches, potentials, weights = self.prepare(X, evidence, joined_by=joined_by, is_pending=True)
-        # A single weight vector predicts, unless training stored several weight vectors, which vote.
+        # Prediction uses one weight vector, or the weight vectors that vote if training stored several.
         voters = getattr(self.given, "voters_", None)
         return encoded, batches, predict(batches, potentials, [weights] if voters is None else list(voters))
 
@@ -319,7 +319,7 @@ class FittedField(FieldParameters):
         return encoding.decode(encoded, columns, batches, classes=self.classes, n_jobs=self.given.n_jobs)
 
     def weigh_correct_nodes(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
-        """Return two total weights: of correctly predicted nodes, and of all labelled nodes."""
+        """Return the total weight of the correctly predicted nodes, and the total weight of all labelled nodes."""
         encoded, _, columns = self.columns(X)
         truth = self.encode_y(y, encoded)
         weight = encoding.validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)
@@ -330,7 +330,7 @@ class FittedField(FieldParameters):
 
 
 def compute_correct_share(right: float, total: float) -> float:
-    """Return the fraction of correctly predicted nodes, given their weight and the weight of all labelled nodes."""
+    """Return the fraction of correctly predicted nodes, given the total weights of correct and of labelled nodes."""
     if not total:
         raise ValueError("y has no labelled node of positive weight: there is nothing to score.")
     return right / total

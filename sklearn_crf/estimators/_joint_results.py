@@ -1,4 +1,4 @@
-"""Results for whole labelings: log-likelihoods, certificates, edge marginals, and probabilities of entities."""
+"""Results that concern whole labelings: log-likelihoods, certificates, edge marginals, entity probabilities."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -37,7 +37,7 @@ class Certificates(NamedTuple):
 
     @property
     def optimal(self) -> np.ndarray:
-        """Whether each gap is zero up to rounding errors, which proves the labeling optimal, (n_examples,) of bool."""
+        """For each example, whether the gap is zero up to rounding errors, which proves the labeling optimal."""
         return self.gaps <= 0
 
 
@@ -63,9 +63,10 @@ _OPPOSITE = {"exact": "exact", "upper": "lower", "lower": "upper"}
 
 
 def log_likelihood_terms(model, labels, n_classes, inference, n_threads):
-    """Return terms of the log-likelihood of labels, one for each node, and the kinds of bounds that were used."""
-    # labels: (N,); -1 marks missing labels, which are summed out; n_classes marks unknown labels, of probability 0
-    # returns terms: (N,), whose sum over a connected component is its log-likelihood; bounds: list
+    """Return the log-likelihood of labels as one term per node, and the kinds of bounds on which it depends."""
+    # labels: (N,), with -1 for missing labels, which are summed out, and n_classes for labels that are not classes
+    # A label that is not a class has probability 0.
+    # returns terms: (N,), whose sum over a connected component is the component's log-likelihood; bounds: list
     is_unknown = labels == n_classes
     labels = np.where(is_unknown, -1, labels)
     free = inference.marginals(model, n_threads=n_threads)
@@ -82,15 +83,15 @@ def log_likelihood_terms(model, labels, n_classes, inference, n_threads):
 
 
 def common_bound(bounds):
-    """Return the kind of bound of a sum, given the kinds of its terms, or None if the sum is not a bound."""
-    # bounds: set of "exact", "upper", "lower" and None that occur in the results of all batches
+    """Return the kind of bound that a sum is, given the kinds of its terms, or None if the sum is no bound."""
+    # bounds: set of the kinds of bounds in the results of all batches: "exact", "upper", "lower" or None
     if None in bounds or {"upper", "lower"} <= bounds:
         return None
     return next(iter(bounds - {"exact"}), "exact")
 
 
 class EntityProbability(NamedTuple):
-    """A run of nodes and the probability that it is an entity of a given kind."""
+    """Run of nodes, with the probability that the run is an entity of a given kind."""
 
     kind: str
     start: int
@@ -126,7 +127,7 @@ def entity_probabilities(batch, model, kinds, goes_on, spans: Sequence, n_thread
 def _weigh_entities_by_runs(
     batch: Batch, model: SegmentModel, kinds: np.ndarray, goes_on: np.ndarray, spans: Sequence, n_threads: int
 ) -> list[list]:
-    """Return the result of :func:`entity_probabilities` for segments, as a ratio of two partition functions."""
+    """Compute the result of :func:`entity_probabilities` for segments, as ratios of two partition functions."""
     terms = SegmentInference().marginals(model, n_threads=n_threads).log_z_terms
     tables, found = expand_edge_tables(model.pairwise).tables, list[list]()
     for number, (own, (a, b)) in enumerate(zip(spans, pairwise(batch.node_ptr.tolist()), strict=True)):
@@ -159,7 +160,7 @@ def _compute_entity_probability(nodes, edges, is_kind, goes_on, start, stop):
 
 
 def require_chains(batch):
-    """Raise ValueError unless every example is a chain whose edges join consecutive nodes."""
+    """Raise ValueError unless every example is a chain in which edges join consecutive nodes."""
     graph = batch.example.graph
     if graph.chain_ptr is None or not np.array_equal(graph.chain_ptr, batch.node_ptr):
         raise ValueError(
@@ -189,7 +190,7 @@ def edges_of_members(batches, parts):
     """Split the edge marginals of batches into one array for each example."""
     marginals: list[np.ndarray] = []
     for batch, part in zip(batches, parts, strict=True):
-        # The edges of a batch are stored example by example.
+        # In a batch, the edges of an example are stored together, in the order of the examples.
         first_nodes = batch.example.graph.edges[:, 0]
         member = np.searchsorted(batch.node_ptr, first_nodes, side="right") - 1
         ends = np.searchsorted(member, np.arange(len(batch.members) + 1))

@@ -1,4 +1,4 @@
-"""Training of a field on examples in shards, which are encoded in the processes that hold the shards."""
+"""Training of a field on examples in shards, which each process encodes for the shards that it holds."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -35,7 +35,7 @@ class ShardedExamples:
     def __init__(self, reader, shards: Shards):
         self.shards = shards
         field = reader.estimator
-        # Callbacks stay in this process, so shards get a copy of the estimator without callbacks.
+        # Callbacks only run in this process, so shards get a copy of the estimator without callbacks.
         self._reader = reader = replace(reader, estimator=type(field)(**field.get_params(deep=False)))
         found = shards.map(_survey, reader)
         if any(part.outline is None for part in found):
@@ -63,7 +63,7 @@ class ShardedExamples:
             raise ValueError("Examples with sparse edge features have to be in memory, not in Shards: pass X and y.")
 
     def pack(self, plan):
-        """Make the batches of all shards; return the plan, completed by properties of all examples."""
+        """Make the batches of all shards; return the plan, completed with properties of the examples in all shards."""
         if plan.layout.seen_only:
             raise ValueError("weights='seen' needs all features in memory, not Shards: use weights='all'.")
         classes = self.labels.classes_
@@ -86,7 +86,7 @@ class ShardedExamples:
         return plan
 
     def risk(self, plan, objective):
-        """Return the empirical risk, which is evaluated in the shards."""
+        """Return the empirical risk, whose terms are evaluated in the processes that hold the shards."""
         make_risk = partial(_build_shard_risk, self._parts, objective)
         return ShardedRisk(self.shards, make_risk, objective, self.potentials, plan.seed)
 
@@ -95,7 +95,7 @@ class ShardedExamples:
         return self.shards.map(_call_on_shard, (self._parts, function))
 
     def finish(self):
-        """Release the memory of the shards that is only needed in training."""
+        """Release memory in the processes of the shards that is only needed in training."""
         # If the cluster is gone, there is nothing to release.
         with suppress(ClusterGoneError):
             self.shards.map(_drop_all, None)
@@ -105,7 +105,7 @@ class _Survey(NamedTuple):
     """Properties of a shard that are determined before training."""
 
     name: str
-    outline: encoding.Outline | None  # None if features are missing that are not yet filled
+    outline: encoding.Outline | None  # None if there are missing features that are not yet filled
     labels: list
     vector_level: str
 
@@ -114,7 +114,7 @@ class _BatchPlan(NamedTuple):
     """Information that a shard needs to put its examples into batches."""
 
     reader: object
-    draft: FitPlan  # preliminary plan for making batches, before the facts of all examples are known
+    draft: FitPlan  # preliminary plan, with which batches are made before the facts are known
     plan: FitPlan
     outline: encoding.Outline
     classes: np.ndarray
@@ -140,7 +140,7 @@ def _survey(shard, reader):
 
 
 def _sum_known_features(shard, reader):
-    """Return sums of features and of weights, which determine the means that fill missing features."""
+    """Return sums of features and sums of weights; all shards' sums give the means that fill missing features."""
     X, _, weight = shard.load()
     with shard.named_in_errors():
         encoded = reader.read(X, reset=True, allow_nan=True)
@@ -158,7 +158,7 @@ def _sum_class_weights(shard, request):
 
 
 def _split_by_kind(labels):
-    """Separate arrays of strings from arrays of other labels, because concatenation would make all labels strings."""
+    """Separate arrays of strings from other arrays, because a joined array would turn all labels into strings."""
     strings = [found for found in labels if len(found) and found.dtype.kind in "US"]
     others = [found for found in labels if len(found) and found.dtype.kind not in "US"]
     return [found for found in (strings, others) if found]

@@ -1,4 +1,4 @@
-"""Training of a field: ``fit`` until a stopping rule holds, and ``partial_fit`` in one pass of stochastic steps."""
+"""Training of a field: until a stopping rule holds (``fit``), or by one pass of stochastic steps (``partial_fit``)."""
 
 import pickle
 from dataclasses import replace
@@ -90,7 +90,7 @@ def build_fitted_attributes(data, plan, coef):
     }
 
 
-# Attributes of potentials that a warm start must not change, and the names of these attributes in errors.
+# Attributes of potentials that must be equal in both fits of a warm start, and what errors call these attributes.
 _COUNTS = {
     "n_features": "features",
     "n_node_types": "types of nodes",
@@ -125,7 +125,7 @@ def _get_former_weights(parameters, encoded, labels, potentials):
 def partial_fit(parameters, X, y, classes, sample_weight):
     """Make one pass of stochastic steps over X.
 
-    Return the encoded X if this is the first call, otherwise None, and the fitted attributes.
+    Return two results: the encoded X in the first call, None in later calls; and the fitted attributes.
     """
     field = parameters.given
     classes = choose_partial_fit_classes(field, classes)
@@ -136,7 +136,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     reader = parameters if is_first else known
     examples = TrainingExamples(reader.reader(), X, y, sample_weight, None, classes, reset=is_first)
     plan = parameters.plan(examples)
-    # Use all weights, because later calls may contain pairs of a feature and a label that this call does not contain.
+    # All pairs of a feature and a label get weights, because later calls may contain pairs that this call lacks.
     form = plan.layout.form if is_first else known.layout.form
     plan = replace(plan, layout=plan.layout._replace(seen_only=False, form=form))
     layout = plan.layout
@@ -159,7 +159,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     plan.learning.check_batches(examples.batches, plan)
     objective = plan.learning.objective(plan, examples)
     require_node_losses(plan, examples, objective)
-    # In fit, the tolerance of inner problems follows the gradient over all examples, which one pass does not compute.
+    # Inner problems get a fixed tolerance, because a single pass has no gradient over all examples to derive it from.
     objective.settle(0.0)
     risk = examples.risk(plan, objective)
     start = np.zeros(potentials.n_coef) if is_first else known.weights(potentials)
@@ -185,11 +185,11 @@ def _check_parameters(field, learning):
 
 
 def _count_differences(field, examples, potentials, form):
-    """Set the sizes of edge differences in the penalty, and warn of features that are far from 0."""
+    """Scale the penalty of edge differences by their sizes, and warn of features that are far from 0."""
     moments = FeatureScaling.moments(examples.batches, potentials)
     least_size = compute_least_difference_scale(examples.encoded, form)
     scaling = FeatureScaling.for_training(moments, field.C, field.fit_intercept, least_size=least_size)
-    # Adaptive steps do not depend on the scale of features, so only the penalty is rescaled.
+    # Features are not rescaled, only the penalty, because adaptive steps do not depend on the scale of features.
     FeatureScaling(edge_size=scaling.edge_size).rescale_penalty(potentials)
     if not scaling.is_identity and scaling.center.any():
         warn_caller(
@@ -200,7 +200,7 @@ def _count_differences(field, examples, potentials, form):
 
 
 class HeldOutExamples(NamedTuple):
-    """Validation examples, with which training chooses the weights of one iteration."""
+    """Validation examples, by which training chooses the iteration whose weights it keeps."""
 
     X: object
     y: object
@@ -208,12 +208,12 @@ class HeldOutExamples(NamedTuple):
     n_iter_no_change: int
 
     def scores(self, parameters, encoded, fitted_now, n_coef):
-        """Return the :class:`HeldOutScores` of a training run, which score flat weights on the validation examples."""
+        """Return the :class:`HeldOutScores` of a training run; they rate flat weights on the validation examples."""
         # fitted_now: function that converts flat weights to fitted attributes
         fitted = parameters.fitted(encoded, fitted_now(np.zeros(n_coef)))
         try:
             own, batches, potentials, _ = fitted.prepare(self.X)
-            # Nodes with a label that did not occur in training always count as errors.
+            # A node whose label did not occur in training always counts as an error.
             truth = make_batches(own, fitted.encode_y(self.y, own, "y_val"))
         except ValueError as error:
             raise ValueError(f"Invalid examples X_val and y_val: {error}") from error
@@ -235,7 +235,7 @@ class HeldOutExamples(NamedTuple):
 
 
 def split_held_out_examples(parameters, X, y, sample_weight, node_weight, X_val, y_val):
-    """Split off validation examples, if any; return the training data, and :class:`HeldOutExamples` or None."""
+    """Split off validation examples, if any; return the training data, and :class:`HeldOutExamples` or None if none."""
     learning = parameters.learning
     given = X, y, sample_weight, node_weight
     if (X_val is None) != (y_val is None):
@@ -255,12 +255,12 @@ def split_held_out_examples(parameters, X, y, sample_weight, node_weight, X_val,
 
 
 def split_examples(X, y, weights, learning, random_state):
-    """Split examples at random; return training examples, labels and weights, and :class:`HeldOutExamples`.
+    """Split examples at random; return the training data, and the others as :class:`HeldOutExamples`.
 
-    Equal examples are held out together, and examples without weight are not counted. A weight of 2 then has the same
+    Equal examples are held out together, and examples of weight zero are not counted. A weight of 2 then has the same
     effect as two copies.
     """
-    # weights: tuple of sequences or None, each sequence with an entry for each example; the first is sample_weight
+    # weights: tuple; each item is None or has one entry per example, and the first item is sample_weight
     if y is None:
         raise ValueError(
             "early_stopping=True needs y to hold out examples, got y=None: with Shards, pass X_val and y_val."
@@ -268,7 +268,7 @@ def split_examples(X, y, weights, learning, random_state):
     check_consistent_length(X, y, *weights)
     n_examples = X.shape[0] if hasattr(X, "shape") else len(X)
     weight = validate_sample_weight(weights[0], n_examples)
-    # Hashes of 16 bytes, which are the same for copies of an example
+    # Hashes of 16 bytes. Copies of an example have the same hash.
     keys = [_hash(number, *parts) for number, parts in enumerate(zip(_iterate(X), _iterate(y), strict=True))]
     first = first_of_equal(np.array(keys, dtype="V16"))
     counted = np.unique(first if weight is None else first[weight > 0])
@@ -292,7 +292,7 @@ def split_examples(X, y, weights, learning, random_state):
 
 
 def _iterate(values: Any) -> Any:
-    """Convert examples to an iterable of objects that are quick to pickle."""
+    """Return the examples as an iterable of objects that can be pickled quickly."""
     if sp.issparse(values):
         rows = convert_to_csr(values, "X")
         return [(rows.indices[start:stop], rows.data[start:stop]) for start, stop in pairwise(rows.indptr)]

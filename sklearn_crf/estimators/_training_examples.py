@@ -27,24 +27,24 @@ from sklearn_crf.potentials import (
     warn_of_small_features,
 )
 
-# Maximum size of the node statistics of a batch with sparse features: 512 KB of float64 numbers.
+# Maximum number of node statistics of a batch with sparse features (512 KB as float64).
 _MOST_STATISTICS = 2**16
 
-# Maximum size of the pairwise tables of a batch whose examples differ in weight: 32 MB of float64 numbers.
-# The size is estimated as if each node were an example.
+# Maximum number of entries of pairwise tables in a batch whose examples differ in weight (32 MB as float64).
+# This number is estimated as if each node were an example.
 _MOST_TABLES = 2**22
 
-# Larger numbers of batches are multiples of this number, so that this many threads get equal numbers of batches.
+# If there are more batches than this, their number is a multiple of this one, so that threads get equal numbers.
 _SHARING = 4
 
 
-# Maximum weight of an example: with larger weights, sums of weighted losses could overflow.
+# Maximum weight of an example. With larger weights, sums of weighted losses could overflow.
 _LARGEST_WEIGHT = 1e100
 
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """Reader of X and y, according to the parameters of an estimator."""
+    """Reader, which encodes X and y according to the parameters of an estimator."""
 
     estimator: Any  # estimator whose tags and feature names are used to check X
     edge_features: Any  # the parameter ``edge_features`` of the estimator
@@ -55,12 +55,12 @@ class Reader:
     class_weight: Any  # the parameter ``class_weight`` of the estimator, or a dict from classes to weights
     has_boundaries: bool  # whether two features mark the first and last nodes of sequences
     of_fit: str | None = None  # edge features that "auto" selected in fit; None during fit
-    filling: Any = None  # Filling of missing features in fit, or None
+    filling: Any = None  # Filling of missing features, known from fit, or None
 
     def encode(self, X, *, reset, fills=False, sample_weight=None):
-        """Encode X; if edge features are "auto", they are replaced later, when the classes are known."""
-        # fills: whether missing features are filled even if the filling is not known from a fit
-        # sample_weight: weights of the examples in the means that fill missing features
+        """Encode X. The choice of edge features for "auto" follows later, when the classes are known."""
+        # fills: whether missing features are filled with means of X if no filling is known from a fit
+        # sample_weight: weights of the examples in these means
         encoded = self.read(X, reset=reset, allow_nan=fills or self.filling is not None)
         filling = self.filling
         if filling is None and encoded.has_nan:
@@ -79,21 +79,21 @@ class Reader:
             edge_types=self.edge_types,
             estimator=field,
             reset=reset,
-            # In training, allow factors here: a later error says which learning methods support factors.
+            # In training, factors are accepted here. A later error says which learning methods support factors.
             allow_factors=reset or self.takes_factors,
             allow_empty=not reset,
             allow_nan=allow_nan,
         )
 
     def complete(self, encoded, filling):
-        """Fill missing features of encoded examples, and add features of boundaries and distances."""
+        """Fill missing features of encoded examples, and add features for sequence ends and for distances."""
         if filling is not None:
             encoded = filling.fill(encoded)
         encoded = encoding.append_boundaries(encoded) if self.has_boundaries else encoded
         return encoded if self._is_automatic else self._add_distances(encoded, self.edge_features)
 
     def _add_distances(self, encoded: Any, edge_features: Any) -> Any:
-        """Return encoded examples, or their outline, whose edge features depend on distances if spacing is given."""
+        """If spacing is given, let the edge features of encoded examples, or of their outline, depend on distances."""
         if self.spacing is None:
             return encoded
         return encoded.replace_edge_features(encoding.SpacedEdges.of(edge_features, self.spacing, encoded))
@@ -103,28 +103,28 @@ class Reader:
         return isinstance(self.edge_features, str) and self.edge_features == "auto"
 
     def replace_edge_features(self, encoded, classes):
-        """Replace "auto" by actual edge features, in encoded examples or in their outline."""
+        """Replace the edge features "auto" of encoded examples, or of their outline, by actual edge features."""
         if not self._is_automatic:
             return encoded
         name = self.of_fit or self._choose_edge_features(encoded, len(classes))
         return self._add_distances(encoded.replace_edge_features(name), name)
 
     def _choose_edge_features(self, encoded, n_classes):
-        """Choose the edge features for "auto", given encoded examples or their outline, and return their name."""
+        """Return the name of the edge features that "auto" stands for, given encoded examples or their outline."""
         if encoded.is_sparse or encoded.has_operators or encoded.lattice_ndim == 1:
             # In a sequence, labels of neighbours are related even if their features differ.
             return "constant"
         is_lattice = (encoded.lattice_ndim or 0) > 1
         if self.form != "full" and (is_lattice or self.form != "directed"):
             return "difference"
-        # With more than two classes, tables would have too many weights.
-        # With a single feature, edge differences would only repeat the noise of the nodes.
+        # Full tables of more than two classes would have too many weights for each edge difference.
+        # If nodes have a single feature, edge differences would only repeat the noise of the nodes.
         suits = is_lattice and encoding.n_inputs(encoded) > 1 and n_classes == 2
         return "difference" if suits else "constant"
 
 
 def _warn_of_rows_of_an_image(field, encoded, labels):
-    """Warn if sequences without any label are probably the rows of one image without a leading axis."""
+    """Warn if some sequences have no label, because X is then probably one image that lacks its leading axis."""
     if field.missing_label is None or field.lattice_ndim is not None or encoded.layout != "array":
         return
     if encoded.lattice_ndim == 1 and encoded.n_examples > 1:
@@ -138,14 +138,14 @@ def _warn_of_rows_of_an_image(field, encoded, labels):
 
 
 class TrainingExamples:
-    """Encoded examples in memory with labels and, after :meth:`pack`, batches."""
+    """Encoded examples in memory, with their labels and, after :meth:`pack`, their batches."""
 
     # X, y, sample_weight, node_weight: as in ``fit``
     # classes: all classes, or None
     # reset: whether these are the first examples of the field
     # class_weight: (K,), or None if the field has no class weights
     # node_weight: list of arrays (n_nodes,), one for each example, or None
-    # scaling: FeatureScaling that was applied to the batches, set by :meth:`pack`
+    # scaling: FeatureScaling of the batches, which :meth:`pack` sets
     # are_sharded: whether the examples are in shards, not in this object
 
     are_sharded = False
@@ -172,9 +172,9 @@ class TrainingExamples:
         )
 
     def batch(self, plan, whole=None, packing=None):
-        """Put the examples into batches, in the same form for all shards."""
+        """Put the examples into batches; examples in shards get the form that the outline of all shards determines."""
         # whole: outline of the examples of all shards, or None if the examples are not in shards
-        # packing: maximum sizes of batches, as arguments of ``make_batches``; if None, the plan determines the sizes
+        # packing: maximum sizes of batches, as arguments of ``make_batches``; None for the sizes of the plan
         weight, node_weight = self._weight, self.node_weight
         if self.class_weight is not None and not plan.learning.class_costs:
             # The last entry is the weight of unlabelled nodes, whose label is -1.
@@ -194,8 +194,8 @@ class TrainingExamples:
         prepare = plan.layout.prepare_runs(preparation(self.encoded if whole is None else whole), self.encoded)
         packing = self._packing(plan) if packing is None else packing
         if weight is not None and np.ptp(weight):
-            # Examples of different weights need separate tables. With sparse edge features, each edge has a separate
-            # table anyway.
+            # Examples of different weights need separate tables, one for each edge feature.
+            # With sparse edge features, each edge has one table of its own anyway.
             n_tables = 1 if self.encoded.has_sparse_edges else max(self.encoded.n_edge_features, 1)
             most = max(1, _MOST_TABLES // (n_tables * max(len(self.labels.classes_), 1) ** 2))
             packing = packing | {"max_nodes": min(packing["max_nodes"], most)}
@@ -209,7 +209,7 @@ class TrainingExamples:
         self.batches = batches
 
     def _packing(self, plan):
-        """Return the maximum sizes of batches, which are smaller if features are sparse and classes are many."""
+        """Return the maximum sizes of batches, which are smaller for sparse features and many classes."""
         packing = plan.learning.packing(plan, self.encoded)
         if not self.encoded.is_sparse:
             return packing
@@ -217,12 +217,12 @@ class TrainingExamples:
         n_nodes = self.encoded.n_nodes
         n_batches = -(-n_nodes // most)
         if n_batches > _SHARING and most > 1:
-            # Give all threads the same number of batches: otherwise they wait for a thread with one more batch.
+            # All threads get the same number of batches, so that they do not wait for a thread with one more batch.
             most = -(-n_nodes // (_SHARING * round(n_batches / _SHARING)))
         return packing | {"max_nodes": most}
 
     def pack(self, plan):
-        """Put the examples into batches with scaled features; return the plan, completed by their properties."""
+        """Put the examples into batches with scaled features; return the plan, completed with their properties."""
         self.batch(plan)
         self.potentials = build_training_potentials(plan.layout, self.encoded, self.labels.classes_, self.batches)
         plan = plan.on(plan.collect_facts(self.batches, self.potentials), self.encoded, self.potentials)
@@ -240,13 +240,13 @@ class TrainingExamples:
         return FastRisk(objective, potentials, batches, n_jobs=plan.n_jobs, seed=plan.seed)
 
     def finish(self):
-        """Do nothing, because only examples in shards have memory to release."""
+        """Do nothing, because only examples in shards occupy memory that has to be released."""
 
 
 def fit_scaling(plan, encoded, moments, potentials, bulk_of):
-    """Choose the scaling for the training examples, and adapt the penalty of the potentials to it."""
+    """Choose the scaling of features for training, and adapt the penalty of the potentials to this scaling."""
     # encoded: Encoded or Outline
-    # bulk_of: function of a FeatureScaling that returns robust centres and spreads of the features that are scaled
+    # bulk_of: function that takes a FeatureScaling and returns robust centres and spreads of the scaled features
     if moments is not None:
         warn_of_small_features(moments[0], plan.C)
     scaling = FeatureScaling.for_training(
@@ -262,8 +262,8 @@ def fit_scaling(plan, encoded, moments, potentials, bulk_of):
 
 
 def compute_least_difference_scale(encoded, form):
-    """Return the lower limit of the sizes of edge differences in the penalty, or None for other edge features."""
-    # A table with a single weight only says whether labels are equal, so the sizes need no lower limit.
+    """Return the minimum size of an edge difference in the penalty, or None if edge features are no differences."""
+    # The minimum size is 0 for tables with a single weight, which only depend on whether labels are equal.
     return float(form.n_weights > 1) if encoded.has_differences else None
 
 
@@ -292,14 +292,14 @@ def sum_class_weights(labels, weight):
 
 
 def _average_labelled_weights(of_nodes, labels):
-    """Return the mean weight of the labelled nodes of each example, (n_examples,), or 1 if no node is labelled."""
+    """Return, for each example, the mean weight of its labelled nodes, or 1 if none is labelled, (n_examples,)."""
     if isinstance(labels, np.ndarray):
         return of_nodes[0]
     labelled = [own >= 0 for own in labels]
     return np.array([w[known].mean() if known.any() else 1.0 for w, known in zip(of_nodes, labelled, strict=True)])
 
 
-# If there are more node weights than this number, pairs that never occur in training get no weights, to save time.
+# With weights="auto", if there would be more node weights than this, only pairs seen in training get weights.
 _MANY_WEIGHTS = 100_000
 
 
@@ -313,7 +313,7 @@ def have_many_weights(encoded, n_classes, batches):
 
 
 def preparation(encoded):
-    """Return a function that converts an example to the form that is fastest for many passes."""
+    """Return a function that converts an example to the form in which many passes over it are fastest."""
     if encoded.has_sparse_edges:
         return partial(
             convert_to_edge_columns, n_node_types=encoded.n_node_types, n_edge_types=max(encoded.n_edge_types, 1)
@@ -324,7 +324,7 @@ def preparation(encoded):
 
 
 def build_training_potentials(layout, encoded, classes, batches, types=None):
-    """Build the potentials for training on prepared batches, or on shards with the given types of factors."""
+    """Build the potentials for training, on prepared batches, or on shards if the types of factors are given."""
     pairwise = _build_pairwise_potentials(layout, encoded, classes, batches)
     if layout.segments is not None:
         if encoded.has_factors:
@@ -391,7 +391,7 @@ def _build_pairwise_potentials(layout, encoded, classes, batches):
 
 
 def _list_edge_pairs(layout, batches, n_features):
-    """Return the pairs of a sparse edge feature and a table weight, given by its index, for which there is a weight."""
+    """Return the pairs of a sparse edge feature and an index of a table weight for which the field has a weight."""
     if not layout.seen_only_on_edges:
         return FeaturePairs.all(n_features, layout.form.n_weights)
     seen = ((batch.example.edge_features, _index_table_weights(batch, layout.form)) for batch in batches)
@@ -399,7 +399,7 @@ def _list_edge_pairs(layout, batches, n_features):
 
 
 def _mask_seen_pairs(batches, n_classes):
-    """Mask the pairs of labels that occur on an edge, (K, K) bool."""
+    """Return a mask of the pairs of labels that occur on an edge, (K, K) bool."""
     seen = np.zeros((n_classes, n_classes), dtype=bool)
     for batch in batches:
         tail, head, _ = batch.find_labelled_edges()
@@ -408,7 +408,7 @@ def _mask_seen_pairs(batches, n_classes):
 
 
 def _index_table_weights(batch, form):
-    """Return, for each edge, the index of the table weight that its labels select, or -1 if they select none."""
+    """Return, for each edge, the index of the table weight that the edge's labels select, or -1 if there is none."""
     tail, head = batch.counted_labels[batch.example.graph.edges.T]
     known = (tail >= 0) & (head >= 0) & (form.sign[tail, head] != 0)
     return np.where(known, form.index[tail, head], -1)
@@ -456,6 +456,6 @@ def _require_durations(least: int, batch: Any, classes: np.ndarray) -> None:
 
 
 def _make_forbidden_error(layout, batch, node, what, option=None):
-    """Make the error for forbidden labels in the sequence that contains a node."""
+    """Return the error about forbidden labels in the sequence that contains the given node."""
     member = np.searchsorted(batch.node_ptr, node, side="right") - 1
     return ValueError(f"Sequence {batch.members[member]} {what}, which {option or layout.forbidden_by} rules out.")

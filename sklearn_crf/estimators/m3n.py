@@ -29,7 +29,6 @@ class M3NClassifier(FieldClassifier):
     ----------
     C : float, default=1.0
         Inverse strength of the penalty, as in scikit-learn's LinearSVC. Very weak penalties would be lost in rounding
-        Inverse strength of the penalty, as in scikit-learn's LinearSVC. Very weak penalties would be lost in rounding
         errors, so the weight of a feature with a spread of one has at least the penalty of ``C=1e10 / n_nodes``.
         Intercepts are penalised, too, since the dual has no block structure otherwise. Dense features are centred if
         they have a spread above ten, or a mean of more than ten standard deviations.

@@ -1,4 +1,4 @@
-"""TRWCRF: conditional random fields trained by maximum likelihood or by convex relaxations of it."""
+"""TRWCRF: conditional random fields trained by maximum likelihood or by convex relaxations of the likelihood."""
 
 from sklearn_crf._options import options
 from sklearn_crf.estimators._classifier import FieldClassifier
