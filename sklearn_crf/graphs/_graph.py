@@ -242,8 +242,7 @@ class Graph:
         """Whether the graph has no cycle."""
         if self.n_edges >= max(self.n_nodes, 1):
             return False
-        # A fast test that succeeds for chains and for trees numbered from their roots:
-        # no node has two earlier neighbours.
+        # Fast test for chains and for trees that are numbered from their roots: no node has two earlier neighbours.
         later = np.maximum(self.edges[:, 0], self.edges[:, 1])
         return bool(np.bincount(later, minlength=1).max() <= 1) or self._traversal[2]
 

@@ -17,7 +17,6 @@ MAX_OFFSETS = 3**10
 MAX_KEPT = 8
 
 # Trees count as even if the smallest edge probability is at least EVEN_RATIO times the largest.
-# Trees also count as even if their edge probabilities differ from the most even edge probabilities by at most EVEN_TOL
-# times the mean.
+# Trees also count as even if edge probabilities differ from the most even ones by at most EVEN_TOL times the mean.
 # MOST_EVEN_TREES trees always count as even: further trees hardly tighten bounds, and take longer to find and use.
 EVEN_RATIO, EVEN_TOL, MOST_EVEN_TREES = 0.9, 0.1, 1000
