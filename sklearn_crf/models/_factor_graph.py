@@ -445,7 +445,7 @@ def build_trusted_factor_graph(
 
 
 def _compute_cell_numbers(states: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    """Return the C-order cell number of each row of ``states``, in a table whose shape is the same row of ``shape``."""
+    """Return the C-order cell number of each row of ``states``, in a table whose shape is that row of ``shape``."""
     numbers = np.zeros(len(states), dtype=np.int64)
     for axis in range(states.shape[1]):
         numbers = numbers * shape[:, axis] + states[:, axis]

@@ -24,7 +24,7 @@ def unite_factors(*graphs):
             raise ValueError("factor graphs can only be combined if their nodes have the same numbers of states.")
     n_tables = np.cumsum([0, *(graph.n_tables for graph in graphs)], dtype=np.int32)
     is_sparse = any(graph.table_cell is not None for graph in graphs)
-    # Checks would take longer than the rest of an evaluation in training, and the given graphs have been checked.
+    # The given graphs have been checked. More checks would take longer than the rest of an evaluation in training.
     return build_trusted_factor_graph(
         n_states=first.n_states,
         scope=np.concatenate([graph.scope for graph in graphs]),
@@ -123,8 +123,8 @@ def _compute_labeling_statistics(model: FactorGraph, labels):
 
 def add_cells(model, factors, cells, weights, log_table, table_default):
     """Add weights to the statistics in place, at the given cell of each factor."""
-    # factors: (G,) of int; cells: (G,) of int; weights: (G,) or None; log_table: (n_cells,), float64; table_default:
-    # (T,), float64
+    # factors: (G,) of int; cells: (G,) of int; weights: (G,) or None
+    # log_table: (n_cells,), float64; table_default: (T,), float64
     stored = cells >= 0
     weights = np.broadcast_to(1.0 if weights is None else weights, cells.shape)
     # Add in place: this function runs once per factor, so its cost must not depend on the total size of the tables.
@@ -164,7 +164,7 @@ def compute_changed_scores(model: FactorGraph, labels: np.ndarray) -> tuple[list
 
     .. math:: f_s(k) = \sum_{f \ni s} \theta_f(y_f \text{ with } y_s = k)
     """
-    # labels: (N,), state of every node; returns: changes, and scores: (N, K), -inf beyond the states of a node
+    # labels: (N,), state of every node; returns: changes, and scores: (N, K), -inf beyond a node's number of states
     changed = list(_iterate_changes(model, labels))
     scores = np.where(np.arange(model.n_columns) < model.n_states[:, None], 0.0, -np.inf)
     for part in changed:
