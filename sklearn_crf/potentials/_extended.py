@@ -7,7 +7,7 @@ import numpy as np
 
 
 class ExtendedPotentials:
-    """Base of potentials whose flat weight vector begins with the weights of nodes and edges."""
+    """Base class of potentials whose flat weight vector begins with the weights of nodes and edges."""
 
     def __init__(self, pairwise: Any, n_more: int) -> None:
         # n_more: number of weights that follow the weights of nodes and edges
@@ -15,7 +15,7 @@ class ExtendedPotentials:
         self.n_coef = pairwise.n_coef + int(n_more)
 
     def __getattr__(self, name: str) -> Any:
-        """Look up an attribute of the potentials of nodes and edges that this object does not have."""
+        """Look up an attribute that this object does not have in the potentials of nodes and edges."""
         if name.startswith("__") or name == "pairwise":
             # Copies and pickles ask for special methods before they have any attribute.
             raise AttributeError(name)

@@ -27,7 +27,7 @@ class FeatureColumns:
 
     @property
     def arrays(self):
-        """Arrays, in the order of the arguments of the kernels."""
+        """All arrays, in the order in which kernels take them as arguments."""
         return self.feature, self.ptr, self.node, self.value
 
     def by_node(self):
@@ -162,7 +162,7 @@ def _compute_keys(features, column_of_node, n_columns):
 
 
 def _sort_distinct(keys):
-    """Return the sorted distinct keys, by sorting, which needs much less memory than a hash table."""
+    """Return the sorted distinct keys; sorting needs much less memory than a hash table."""
     keys.sort()
     is_new = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=is_new[1:])

@@ -12,7 +12,7 @@ from sklearn_crf.encoding import OperatorFeatures, SharedRows, copy_with_scaled_
 
 
 class FeatureBulk(NamedTuple):
-    """Robust centre and spread of features, on which outliers have little influence (up to a quarter of the values).
+    """Robust centre and spread of features, on which outliers (up to a quarter of the values) have little influence.
 
     Centre and spread are estimated from several thousand nodes or edges, sampled at regular intervals.
     """
@@ -70,8 +70,8 @@ class FeatureBulk(NamedTuple):
         )
 
 
-# Maximum number of sampled nodes or edges; maximum number of sampled values, which limits the sample if there are many
-# features.
+# Maximum number of sampled nodes or edges; maximum number of sampled values.
+# With many features, the number of values limits the sample.
 _SAMPLE, _MOST_SAMPLED = 4096, 2**22
 
 # For a normal distribution: standard deviation, divided by the lower quartile of distances between two values.

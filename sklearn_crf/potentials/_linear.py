@@ -359,7 +359,7 @@ class LinearPotentials:
             if self.fit_intercept:
                 scores.reshape(-1, weights.intercept.size)[...] += weights.intercept.ravel().astype(scores.dtype)
             return scores
-        # With one node type, do not select rows, because for large images this copy takes longer than the product.
+        # With one node type, do not select rows, because for large images copying rows takes longer than the product.
         if self.n_node_types == 1:
             return self._multiply(weights, 0, example.node_features)
         scores = np.zeros((example.n_nodes, self.n_columns), dtype=example.node_features.dtype)
