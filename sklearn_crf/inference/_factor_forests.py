@@ -62,7 +62,7 @@ def choose_factor_forests(model, factors, rule):
 
 @keep_by_arguments
 def grow_forests(n_nodes: int, scopes: list, rule: Any) -> np.ndarray:
-    """Return maximal sets of factors without cycles, (n_sets, F) of bool, that contain factors about equally often."""
+    """Return maximal sets of factors without cycles, (n_sets, F) of bool, with each factor in about equally many."""
     counts = np.zeros(len(scopes), dtype=np.int64)
     forests: list[np.ndarray] = []
     fewest = {"minimal": 1, "uniform": _tuning.FEWEST_FORESTS}.get(rule, rule)
@@ -85,7 +85,7 @@ def _list_scopes(model, factors):
 
 
 def _grow_forest(n_nodes, scopes, order):
-    """Return the factors that remain if factors are added in the given order, except factors that close a cycle."""
+    """Add factors in the given order, except factors that close a cycle; return the added factors."""
     parent, chosen = list(range(n_nodes)), np.zeros(len(scopes), dtype=bool)
     for f in order.tolist():
         chosen[f] = _join(parent, scopes[f])

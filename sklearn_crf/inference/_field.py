@@ -69,7 +69,7 @@ class Field(NamedTuple):
     off: np.ndarray  # (n,), off-diagonal entries of Potts factors, or empty
     tables: np.ndarray  # (T, R, K, K), scores
     edge_weight: np.ndarray  # (E, R) or empty
-    appearance: np.ndarray  # (E,), edge appearance probabilities; empty for 1 (belief propagation)
+    appearance: np.ndarray  # (E,), edge appearance probabilities; empty if all are 1 (belief propagation)
     is_wide: bool  # whether messages may assign a state a probability below 0.01
 
     @property
@@ -544,7 +544,7 @@ def _gather_tied_factors(field, types):
 
 
 def _gather_stored_factors(field, types):
-    """Return the factors of some types for the first end, (n, K, width), as a view if they are stored in order."""
+    """Return the factors of some types for the first end, (n, K, width), as a view if factors are stored in order."""
     place = field.place[types, 0]
     first, step = place[0], len(field.factors) // len(field.place)
     if (np.diff(place) == step).all():

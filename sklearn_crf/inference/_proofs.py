@@ -40,8 +40,7 @@ class Proof:
         """
         if not (np.isfinite(score) and np.isfinite(bound)):
             return bound
-        # Exact algorithms return equal values.
-        # The rounding error, which takes a pass over the model, is then not needed.
+        # Exact algorithms return equal values. Then skip the rounding error, which takes a pass over the model.
         if bound <= score or bound - score <= self.rounding:
             return score
         if self.step == 0:
@@ -107,7 +106,7 @@ class Proof:
             yield np.subtract(highest, scores, where=allowed, out=np.zeros_like(scores)), starts, counts
 
     def groups(self) -> Any:
-        """Yield the scores of factors, the start of each factor's scores, and the number of factors that share them."""
+        """Yield the scores of factors, the start of each factor's scores, and how many factors share these scores."""
         model = self.model
         if isinstance(model, FactorGraph):
             yield from _group_factor_scores(model)
@@ -203,7 +202,7 @@ def _group_factor_scores(model):
 
 
 def _compute_common_step(values: np.ndarray, step: float, rounding: float) -> float:
-    """Return the greatest common divisor of ``step`` and values, or NaN if it is within rounding errors."""
+    """Return the greatest common divisor of ``step`` and values, or NaN if the divisor is within rounding errors."""
     # values: (n,), non-negative
     values = np.unique(np.append(values, step))
     values = values[values > rounding]

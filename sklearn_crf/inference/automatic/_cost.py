@@ -130,7 +130,7 @@ def exact_inference(
 
 
 def choose_recursion(model: Any) -> Inference | None:
-    """Return the exact algorithm for a forest or for chains with segments, None for other models."""
+    """Return the exact algorithm for a forest or for chains with segments, or None for other models."""
     if isinstance(model, SegmentModel):
         return SegmentInference()
     return TreeInference() if isinstance(model, PairwiseModel) and model.graph.is_forest else None

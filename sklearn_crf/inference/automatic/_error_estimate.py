@@ -141,7 +141,7 @@ class _Beliefs:
         return FactorGraph.from_factors(self.n_states[ball], factors)
 
     def _compute_belief_ratio(self, f, scope, outside):
-        """Return the logarithm of a factor's belief divided by its nodes' beliefs, -inf for a belief of zero."""
+        """Return the logarithm of a factor's belief divided by its nodes' beliefs, or -inf if the belief is zero."""
         log_ratio = np.log(self.joint[f].sum(axis=outside))
         for axis, s in enumerate(scope):
             shape = [1] * len(scope)

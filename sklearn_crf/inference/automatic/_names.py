@@ -129,7 +129,7 @@ def choose_labeling_rule(inference: str | Inference) -> Literal["mpm", "map"]:
 def choose_able_inference(
     inference: str | Inference, task: str, use: str, automatic: Inference | None = None
 ) -> Inference:
-    """Return a new inference object for a name or an object; raise ValueError if this does not support a task."""
+    """Return a new inference object, given a name or an object; raise ValueError if it does not support a task."""
     # use: name of the estimator or method that needs the task, for errors
     # automatic: inference for "auto"; None for the default choice
     if automatic is not None and isinstance(inference, str) and inference == "auto":

@@ -5,7 +5,7 @@ on the quality of results, and ``benchmarks/speed/auto_speed.py`` measures their
 """
 
 # Minimum budget of table cells for elimination, about 0.1 seconds, even if messages take less time.
-# More cells make more results exact, and single calls slower.
+# With more cells, more results are exact, but single calls take longer.
 LEAST_CELLS = 2.0**21
 
 # Memory for elimination: minimum and maximum number of bytes; number of bytes per cell of the budget in between.
@@ -79,12 +79,12 @@ FEWEST_ITERATIONS = 10
 N_LOOKS = 10
 
 # Effort of the first round of searches, relative to the default budget: the effort of "step" and "fast".
-# The second round uses the rest of the default budget. Its neighbourhood search starts from the same labels as the
-# first, because restarts that exchange results become alike.
+# The second round uses the rest of the default budget.
+# Both rounds start neighbourhood searches from the same labels, because restarts that exchange results become alike.
 FIRST_EFFORT = 2.0**24 / 8e7
 
-# Large neighbourhood searches: work of the default budget in sweeps over the nodes, minimum number of sweeps of a
-# search, and maximum number of table entries that the default budget reads, about eight seconds.
+# Large neighbourhood searches: number of sweeps over the nodes in the default budget; minimum number for a search.
+# Maximum number of table entries that searches of the default budget read, about eight seconds.
 # After 20,000 sweeps, scores are a sixth of a per cent below the best (planted, triangular and 64-state grids).
 SEARCH_SWEEPS, FEWEST_SEARCH_SWEEPS, SEARCH_WORK = 50_000, 500, 3e9
 

@@ -115,7 +115,7 @@ def _bound_of_two_states(tables, tail, head):
 def _bound_of_more_states(tables, tail, head):
     n_edges, n_columns = tail.shape
     # The last constraint of each edge is redundant.
-    # With rounding errors, including it could make the program infeasible.
+    # With rounding errors, including this constraint could make the program infeasible.
     cell = np.arange(n_edges * n_columns**2)
     edge, a, b = np.unravel_index(cell, tables.shape)
     kept = b < n_columns - 1

@@ -159,7 +159,7 @@ def _take_harmonic_step(tightening, current, tree, step):
 
 
 def _search_armijo_step(tightening, current, tree, gap, step):
-    """Halve the step until the bound decreases enough; return the result or None, the step, and the iterations used."""
+    """Halve the step until the bound decreases enough; return the result or None, the step and the iteration count."""
     spent = 0
     for _ in range(_tuning.MOST_HALVINGS):
         tried = _take_harmonic_step(tightening, current, tree, step)

@@ -19,10 +19,10 @@ NODES_AT_ONCE = 20_000
 
 # Minimum number of series-parallel subgraphs of a graph with cycles.
 # The gap between the bound and the log-partition was measured for random models on grids of 3 x 4 and 6 x 6 nodes.
-# With two subgraphs, the gap is 1.6 and 1.2 times as large as with four, respectively.
+# With two subgraphs, the gap is 1.6 times (3 x 4 nodes) and 1.2 times (6 x 6 nodes) as large as with four.
 # With eight subgraphs, the gap is 6 to 10 % smaller than with four.
 FEWEST_SUBGRAPHS = 4
 
 # Weight of an edge that other series-parallel subgraphs contain, relative to edges that none of them contains.
-# It only breaks ties among subgraphs that cover equally many new edges.
+# The weight only breaks ties among subgraphs that cover equally many new edges.
 WEIGHT_OF_COVERED = 1e-3

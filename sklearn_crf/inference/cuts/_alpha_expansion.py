@@ -122,7 +122,7 @@ class _MoveMaking(Inference):
         return Labeling(labels, value, bound=max(bound, value), n_iter=n_iter, converged=converged, state=labels)
 
     def _labels_by_rows(self, rows, n_threads=1):
-        """Return the labels of :meth:`map` on a lattice of three or more states, or None if they may not be found."""
+        """Return the labels of :meth:`map` on a lattice of three or more states, or None if rows do not suffice."""
         # rows: RowModels; returns: (N,) int32
         n_states = map_tasks(lambda part, n_threads: self._count_states(rows, *part), parts_of(rows.graph), n_threads)
         if not all(n_states):
@@ -189,7 +189,7 @@ class _Moves:
             self._changed = np.zeros(model.graph.n_nodes, dtype=np.int32)
 
     def move(self, labels, choice, n_threads=1, since=-1):
-        """Change labels in place by the best move if it gains, and return the gain."""
+        """Change labels in place by the best move if this raises the score, and return the gain."""
         # since: number of changes before the last attempt at this move, or -1 if there was none
         keep, take = choice(labels)
         if self._is_valid:
@@ -266,7 +266,7 @@ class _PricedMoves:
         return CutNetwork(extended), np.append(keep, is_used[0]), np.append(take, is_used[1])
 
     def move(self, labels: np.ndarray, choice: Callable, n_threads: int = 1, since: int = -1) -> float:
-        """Change labels in place by the best move if it gains, and return the gain."""
+        """Change labels in place by the best move if this raises the score, and return the gain."""
         keep, take = choice(labels)
         removed = np.flatnonzero(take < 0)
         if len(removed):

@@ -32,7 +32,7 @@ _NO_PARENT = 254
 
 
 # Fractions of nodes with excess. Above the first fraction, kernels send flow along lines before they search for paths.
-# Then, between the second and the third fraction, they also spread excess.
+# Kernels then spread excess if the fraction of nodes that still have excess is between the second and the third.
 HEAD_START = _tuning.LEAST_FOR_LINES, _tuning.LEAST_TO_SPREAD, _tuning.MOST_IN_BOXES
 
 
@@ -72,7 +72,7 @@ class LatticeFlow:
         return bool(find_ordered_offsets(graph))
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Set capacities of edges and add to costs of nodes; return the first unsuitable edge, or -1 if none is."""
+        """Set capacities and add to costs of nodes; return the first unsuitable edge, or -1 if there is none."""
         rounding, workspace = (scale, endless, precision, mode), (self._flag, self._next)
         return lattice_terms(*values, keep, take, self.counts, *rounding, cost, *workspace, self.residual)
 
@@ -221,7 +221,7 @@ class SlotFlow:
         return np.empty(0, dtype=np.int64), *self.incidence[:2]
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Set capacities of edges and add to costs of nodes; return the first unsuitable edge, or -1 if none is."""
+        """Set capacities and add to costs of nodes; return the first unsuitable edge, or -1 if there is none."""
         _, _, half_edge, reverse = self.incidence
         rounding = (scale, endless, precision, mode)
         return slot_terms(*values, keep, take, half_edge, reverse, *rounding, cost, self.residual, self._cross)

@@ -137,7 +137,7 @@ class RowMoves:
         self._flow = LatticeFlow(rows.graph, self._rounding.dtype)
 
     def move(self, labels, choice, n_threads=1, since=-1):
-        """Change labels in place by the best move if it gains, and return the gain."""
+        """Change labels in place by the best move if this raises the score, and return the gain."""
         # labels: (N,) int32; since: ignored, because each move considers all nodes again
         # choice: callable(labels) -> states that nodes may keep, and states that they may take in place of their labels
         arguments = self._flow, self._rounding, self.rows

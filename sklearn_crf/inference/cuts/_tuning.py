@@ -26,7 +26,8 @@ NODES_PER_BLOCK = 1 << 16
 # LEAST_TO_SPREAD: fraction below which the excess is not spread, because spreading takes longer than it saves.
 MOST_IN_BOXES, LEAST_TO_SPREAD = 1 / 2, 1 / 3
 
-# Minimum initial fraction of nodes with excess for flow along lines. Below it, this flow takes longer than it saves.
+# Minimum initial fraction of nodes with excess for flow along lines.
+# With a smaller fraction, this flow takes longer than it saves.
 LEAST_FOR_LINES = 0.5
 
 # Number of visits per node after which the search switches to heights.

@@ -107,7 +107,7 @@ class BestTransitions(NamedTuple):
     """A table of pairwise scores of neighbours, in the forms that the kernel for best labels reads."""
 
     scores: np.ndarray  # (K, K)
-    factor: np.ndarray  # (K, W): scores minus the best score from right to left, padded with -inf
+    factor: np.ndarray  # (K, W): scores for the direction from right to left, minus the best score, padded with -inf
 
     @classmethod
     def of(cls, table):
@@ -134,7 +134,7 @@ def chains_of(model):
 
 
 def transitions_of(model, rule):
-    """Return the table of a model in the form for a decoding rule, or None unless all edges share one table."""
+    """Return the table of a model in the form for a decoding rule, or None if edges have different tables."""
     if not _shares_a_table(model):
         return None
     table = model.tables[0, 0]
@@ -146,13 +146,13 @@ def _shares_a_table(model):
 
 
 def compute_chain_node_marginals(model):
-    """Return the marginals of nodes, or None for other models or too wide a range of scores."""
+    """Return the marginals of nodes, or None if the model or its range of scores is unsuitable."""
     ptr, transitions = chains_of(model)
     return None if transitions is None else transitions.node_marginals(model.unary, ptr)
 
 
 def compute_chain_marginals(model):
-    """Return exact marginals of chains that share one table, or None for other models or too wide a range of scores."""
+    """Return exact marginals of chains that share one table, or None if the model or its score range is unsuitable."""
     ptr, transitions = chains_of(model)
     if transitions is None:
         return None

@@ -70,14 +70,14 @@ class _Forest:
 
 
 def compute_forest_node_marginals(model):
-    """Return node marginals of copies of a forest, or None for other models or too wide a range of scores."""
+    """Return node marginals of copies of a forest, or None if the model or its range of scores is unsuitable."""
     copied = _find_copy_tables(model) if model.n_columns == 2 else None
     found = None if copied is None else _Forest(copied[0], copied[2]).marginals(model.unary, False)
     return None if found is None else found[0]
 
 
 def compute_forest_marginals(model):
-    """Return marginals of copies of a forest with log Z, or None for other models or too wide a range of scores."""
+    """Return marginals and log Z of copies of a forest, or None if the model or its range of scores is unsuitable."""
     copied = _find_copy_tables(model) if model.n_columns == 2 else None
     if copied is None:
         return None

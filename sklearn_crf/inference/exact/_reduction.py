@@ -73,7 +73,7 @@ class Reduction:
         # returns start: for each factor, the index of its first score among the needed scores
         # Factors share scores if they share a table and their nodes have equal allowed states.
         # returns cells: index of each needed score in the concatenation of ``log_table`` and ``table_default``
-        # It is None if all scores of ``log_table`` are needed in order.
+        # ``cells`` is None if all scores of ``log_table`` are needed in order.
         model = self.model
         if self._has_all_states and np.all(model.table_kind == DENSE):
             return model.table_ptr[model.table_id], None

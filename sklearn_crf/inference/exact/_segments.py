@@ -98,7 +98,7 @@ class SegmentInference(Inference):
 
 
 def _choose_factors(model: SegmentModel) -> RunTransitions | None:
-    """Return the factors of a model, or None unless its chains share all tables."""
+    """Return the factors of a model, or None if its chains have different tables."""
     shares_tables = model.pairwise.edge_weight is None and model.tables.shape[:2] == (1, 1) == (len(model.durations), 1)
     if not shares_tables:
         return None

@@ -251,7 +251,7 @@ class _Restart:
         return whole and self.workspace.n_kept == 0
 
     def anneal(self) -> None:
-        """Make Gibbs sweeps at decreasing temperatures, the first of which is the mean cost of a random change."""
+        """Make Gibbs sweeps at decreasing temperatures; the first temperature is the mean cost of a random change."""
         task = self.task
         affordable = _tuning.ANNEALED_SHARE * task.work_of_chain / task.arrays.work_of_sweep
         n_sweeps = int(min(_tuning.MOST_ANNEALING_SWEEPS, affordable))
@@ -341,7 +341,7 @@ class _Restart:
         return gain
 
     def _keep(self):
-        """Undo changes where the current labels are worse than the best labels; return the gain of other changes."""
+        """Undo changes where the current labels are worse than the best labels; return the gain of kept changes."""
         gain, work, _ = keep_better(
             self.task.arrays, self.task.unary, self.best, self.labels, self.cells, self.workspace
         )

@@ -26,7 +26,7 @@ from sklearn_crf.models import (
 def compute_tempered_marginals(
     model: PairwiseModel | FactorGraph, most_cells: float, n_threads: int = 1
 ) -> Marginals | None:
-    """Return marginals by parallel tempering, or None if the work is too much or a factor has more than two nodes."""
+    """Return marginals by parallel tempering, or None if this takes too long or a factor has more than two nodes."""
     if isinstance(model, PairwiseModel):
         return _run_ladders(model, most_cells, n_threads)
     if model.arity.max(initial=0) > 2:
@@ -61,7 +61,7 @@ def _convert_pair_statistics(model, pairs, found):
 
 
 def _run_ladders(model, most_cells, n_threads):
-    r"""Return marginals by two ladders of Gibbs chains, or None if they fail or the work is too much.
+    r"""Return marginals by two ladders of Gibbs chains, or None if they fail or would take too long.
 
     .. math:: p_r(y) \propto \exp(\beta_r \, \mathrm{score}(y)), \qquad 0 = \beta_0 < \dots < \beta_R = 1
 

@@ -13,7 +13,7 @@ MOST_CELLS = 2.0**24
 # Maximum number of nodes of a region. Moves of larger regions take longer and gain no more per node.
 MOST_NODES = 2**14
 
-# Number of exchanges between restarts. More frequent exchanges make them agree too early.
+# Number of exchanges between restarts. More frequent exchanges make restarts agree too early.
 N_EXCHANGES = 16
 
 # Annealing: maximum number of sweeps; maximum fraction of the budget; ratio of the last to the first temperature.
@@ -48,8 +48,8 @@ N_LADDERS, N_TEMPERATURES, N_ADAPTATIONS, FEWEST_TEMPERED_SWEEPS = 2, 24, 5, 300
 # With 1, half of the estimates are too low.
 ERROR_FACTOR = 2.0
 
-# Score difference that replaces a forbidden pair in warm chains. With smaller values, labels of the model are sometimes
-# forbidden. Larger values need more temperatures.
+# Score difference that replaces a forbidden pair in warm chains.
+# With smaller values, labels of the model are sometimes forbidden. Larger values need more temperatures.
 # If more than this number of forbidden pairs is expected in a labeling, the result is rejected.
 PENALTY, MOST_FORBIDDEN = 20.0, 1e-3
 

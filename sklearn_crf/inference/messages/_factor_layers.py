@@ -27,7 +27,7 @@ _LEAST_WEIGHT = 1e-100
 
 
 class FactorLayers(NamedTuple):
-    """Arrays for the kernels of factor messages, which only contain factors with at least two nodes."""
+    """Arrays, for the kernels of factor messages, of all factors with at least two nodes."""
 
     maximum: bool
     n_columns: int  # K, but at least 2, because count tables need a column for each of two symbols
@@ -116,7 +116,7 @@ class LayeredModel:
 
     def rescored(self, model, node_scores):
         """Return a copy for a model that differs only in its scores; ``node_scores`` replace all scores of nodes."""
-        # node_scores: (N, K), -inf beyond the states of a node
+        # node_scores: (N, K), -inf beyond the number of states of a node
         other = copy.copy(self)
         other.source = other.model = model
         other.layers = self.layers._replace(leaf=_read_leaves(model, self._leaf_cell))
@@ -301,7 +301,7 @@ def _read_leaves(model, leaf_cell):
 
 
 def _count_positions(model, tables, ids, number, shape):
-    """Return the number of positions before each node of factors of one arity, with one more for sparse tables."""
+    """Return the number of positions before each node of factors of one arity, plus one for sparse tables."""
     n_before = np.ones(shape.shape, dtype=np.int64)
     kind = model.table_kind[ids]
     dense, count = kind == DENSE, kind == COUNT

@@ -113,11 +113,10 @@ class FixedSweeps(Inference):
     ) -> SweepArguments:
         """Return the loss of the marginals for given labels, and its gradient through the sweeps."""
         # labels: (N,) int32, negative for unlabelled nodes; loss: a name in SWEEP_LOSSES
-        # node_weight: (N,), weights of the nodes in the loss. For "clique", 1 for nodes whose own log-probability
-        #     counts in place of the pairs with their neighbours, else 0.
+        # node_weight: (N,), weights of the nodes in the loss
+        #     For "clique", 1 if the node's own log-probability replaces its pairs with neighbours in the loss, else 0.
         # cost: (K, K) for "expected_cost", cost[a, b] of state a if b is the label; None means 1 for each wrong label
-        # returns: SweepArguments, with losses in ``terms``, gradient in ``unary`` and ``tables``, marginals in
-        #     ``beliefs``
+        # returns: SweepArguments: losses in ``terms``, gradient in ``unary`` and ``tables``, marginals in ``beliefs``
         self._require("marginals", model, n_threads=n_threads)
         return self._run_sweeps(model, SWEEP_LOSSES[loss], labels, node_weight, n_threads, cost)
 
@@ -130,8 +129,7 @@ class FixedSweeps(Inference):
         cost: np.ndarray | None = None,
     ) -> tuple[np.ndarray, FactorStatistics, np.ndarray]:
         """Return the losses of nodes, the gradient with respect to scores of all tables, and the marginals of nodes."""
-        # "clique" is the negative log-probability of the labels of each factor of two or more nodes, a sum over its
-        # nodes.
+        # "clique": minus the log-probability of the labels of each factor of two or more nodes, a sum over its nodes
         self._require("marginals", model)
         field = FactorMeanField(model)
         kept, log_q = field.run(self.n_sweeps)

@@ -89,7 +89,7 @@ def _make_renewal(field, messages, order, damping, rank=None):
 
 
 def checkerboard(graph, field, messages, damping, tol, run):
-    """Return a sweep in which all nodes of a colour send in parallel; they do not read each other's messages."""
+    """Return a sweep in which all nodes of a colour send in parallel; these nodes do not read each other's messages."""
     nodes, ptr = graph.colouring
     classes = [nodes[start:stop] for start, stop in pairwise(ptr)]
     unranked = np.zeros(0, dtype=np.int32)
@@ -111,7 +111,7 @@ def checkerboard(graph, field, messages, damping, tol, run):
 
 
 def send_at_once(graph, field, messages, run):
-    """Return the messages that all nodes would send at once, given that each has received ``messages``."""
+    """Return the messages that all nodes would send at once, given that each node has received ``messages``."""
     nodes, ptr = graph.colouring
     colour, unranked = np.empty(graph.n_nodes, dtype=np.int32), np.zeros(0, dtype=np.int32)
     colour[nodes] = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))

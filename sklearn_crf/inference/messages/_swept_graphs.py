@@ -76,7 +76,7 @@ class SweptGraphs:
         max_iter: int,
         n_threads: int,
     ) -> ExcessOverLabels:
-        """Return losses and derivatives of labelled batches whose messages converge; a start may be None."""
+        """Return losses and derivatives of labelled batches whose messages converge; initial messages may be None."""
         # Messages that were stored as scores could not be represented as probabilities.
         given = [None if each is None or each.as_scores else each.values for each in starts]
         given = [None if each is None else np.ascontiguousarray(each, dtype=self.dtype) for each in given]

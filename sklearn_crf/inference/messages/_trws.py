@@ -135,5 +135,5 @@ class _SequentialSweeps:
         return fall
 
     def is_certain(self) -> bool:
-        """Return whether the score equals the bound up to rounding."""
+        """Return whether the score equals the bound up to rounding errors."""
         return self.proof.closes(self.score, self.bound)

@@ -194,7 +194,7 @@ class _AugmentedLagrangian:
         return max(primal, dual)
 
     def is_certain(self) -> bool:
-        """Return whether the score equals the bound up to rounding."""
+        """Return whether the score equals the bound up to rounding errors."""
         return self.proof.meets(self.problem.score, self.bound)
 
     def messages(self) -> np.ndarray:

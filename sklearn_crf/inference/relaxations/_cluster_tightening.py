@@ -185,7 +185,7 @@ def _compute_table_sizes(model):
 
 
 class _Proof:
-    """Search for a proof that no labeling is better than the best one found."""
+    """Search for a proof that no labeling is better than the best labeling found."""
 
     def __init__(self, model, found, work, max_memory):
         self.model = models.factor_graph_of(convert_to_double(model))
@@ -230,7 +230,7 @@ class _Proof:
         return bound
 
     def _eliminate(self, model):
-        """Return whether the rest of the problem was solved exactly; keep the labeling if it is better."""
+        """Return whether the rest of the problem was solved exactly; if the solution is better, keep its labeling."""
         try:
             problem = Reduction(model)
         except ValueError:  # a node has no state left

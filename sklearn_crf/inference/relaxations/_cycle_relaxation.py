@@ -257,7 +257,7 @@ def _open_cuts(model: Any) -> _Cuts:
 
 
 class _CycleProgram:
-    """Linear program with the cycle inequalities found so far, each a set of pairs (edge, sign); F has sign 1."""
+    """Linear program with the cycle inequalities found so far, as sets of (edge, sign), with sign 1 for edges of F."""
 
     def __init__(self, cuts: _Cuts) -> None:
         self.cuts = cuts
@@ -278,7 +278,7 @@ class _CycleProgram:
         self.copies = _TwoCopies(cuts.graph)
 
     def _build_equations(self) -> tuple:
-        """Return the equations of forbidden pairs and of the probabilities of factors, or None and None."""
+        """Return the equations of forbidden pairs and of the probabilities of factors, or (None, None)."""
         parts = [part for part in (self._forbid_pairs(), self._join_factors()) if part is not None]
         if not parts:
             return None, None
@@ -374,7 +374,7 @@ class _CycleProgram:
 
 
 def _build_inequalities(rows: set, n_edges: int) -> tuple:
-    """Return the matrix and the limits of the inequalities, or None and None if there are none."""
+    """Return the matrix and the limits of the inequalities, or (None, None) if there are none."""
     if not rows:
         return None, None
     number, edge, sign = zip(*((k, e, s) for k, row in enumerate(rows) for e, s in row), strict=True)
@@ -383,7 +383,7 @@ def _build_inequalities(rows: set, n_edges: int) -> tuple:
 
 
 def _iterate_short_cycles(cuts):
-    """Yield the inequalities of triangles with the additional node and, if they are few, of four-edge cycles."""
+    """Yield the inequalities of triangles with the additional node and, if not too many, of cycles of four edges."""
     edges = cuts.graph.edges.tolist()
     first = len(edges) - cuts.n_nodes if cuts.has_root else len(edges)
     if cuts.has_root:
@@ -431,7 +431,7 @@ class _TwoCopies:
         )
 
     def violated(self, cut: np.ndarray, sources: np.ndarray) -> set:
-        """Return the violated inequality of the cheapest cycle through each source, if there is one."""
+        """Return, for each source, the inequality of the cheapest cycle through it, if the inequality is violated."""
         # Add a small number, because zero prices would not be edges.
         price = np.concatenate((cut, cut, 1.0 - cut, 1.0 - cut)) + 1e-9
         copies = sp.csr_matrix((price[self.slot.data - 1], self.slot.indices, self.slot.indptr), shape=self.slot.shape)

@@ -114,7 +114,7 @@ class _DualSteps(Run):
     """Run of dual decomposition: the scores of the trees and the best labels of each tree, updated in each step."""
 
     # algorithm: DualDecomposition; its annealed steps are multiples of the standard deviation of the scores.
-    # Its Polyak steps are multiples of the gap divided by the squared length of the subgradient.
+    # Polyak steps are multiples of the gap divided by the squared length of the subgradient.
 
     def __init__(self, algorithm, model, init, trees, mapped):
         if init is not None:
@@ -144,7 +144,7 @@ class _DualSteps(Run):
         if self.is_polyak:
             self._take_polyak_step(step)
         else:
-            # Each tree has only a part of the scores, but the subgradient refers to all of them.
+            # Each tree has only a part of the scores, but the subgradient refers to all scores.
             self.scores.subtract_labelings(self.x, self.labels, step * self.spread * len(self.labels))
             self.x = self.scores.project(self.x)
         self._evaluate()

@@ -34,7 +34,7 @@ class Pieces(NamedTuple):
     place_ptr: np.ndarray  # (F + 1,) int64
     run: np.ndarray  # (C, 2) int32, first and last count of each run
     n_states: np.ndarray  # (N,) int32
-    unary: np.ndarray  # (N, K) float64, -inf beyond the states of a node
+    unary: np.ndarray  # (N, K) float64, -inf beyond the number of states of a node
     active_ptr: np.ndarray  # (F + 1,) int64, capacity for active joint states
     active_place_ptr: np.ndarray  # (F + 1,) int64
     most_active: int
@@ -42,7 +42,7 @@ class Pieces(NamedTuple):
 
     @property
     def work_size(self) -> tuple:
-        """Number of floats and number of integers in the kernel's workspace, of which each thread needs one."""
+        """Number of floats and number of integers in the workspace that the kernel needs for each thread."""
         n, arity = self.most_active, self.largest_arity
         return 3 * arity * self.unary.shape[1] + n * (n + 4) + arity, 2 * arity
 

@@ -73,7 +73,7 @@ class Regions:
         for region, parts in enumerate(self.parts):
             for part in parts:
                 holders.setdefault(part, []).append(region)
-        # Ordered by first node, each node before the pairs that begin with it.
+        # Regions are ordered by first node; each node precedes the pairs that begin with the node.
         order = sorted(holders, key=lambda part: (self.scopes[part][0], len(self.scopes[part]), self.scopes[part]))
         rank = {part: k for k, part in enumerate(order)}
         places, start_of, starts, share, n_places = [], {}, [], [], 0
@@ -135,7 +135,7 @@ class Regions:
         return order[table[order] > -np.inf].tolist()
 
     def add_clusters(self) -> int:
-        """Add triplets along cycles that will lower the bound, strongest first; return how many regions are new."""
+        """Add triplets that will lower the bound, along strongest cycles first; return the number of new regions."""
         n_before = len(self.scopes)
         most = max(10, int(_tuning.ADDED_SHARE * n_before))
         self.tables = [self.table(region).copy() for region in range(n_before)]
@@ -192,7 +192,7 @@ def _agreement(table, a, b):
 
 
 def _iterate_frustrated_cycles(agreements):
-    """Yield cycles of nodes with an odd number of disagreements, sorted by their weakest edges, strongest first."""
+    """Yield cycles with an odd number of disagreements, in descending order of the strength of their weakest edges."""
     edges = []
     near: dict[int, list] = {}
     for u, v, strength in agreements:

@@ -92,7 +92,7 @@ class Run(ABC):
         _relaxed_problem.check_not_below(self.bound, self.least)
 
     def is_certain(self) -> bool:
-        """Return whether the score equals the bound up to rounding."""
+        """Return whether the score equals the bound up to rounding errors."""
         return self.proof.meets(self.best.score, self.bound)
 
 
