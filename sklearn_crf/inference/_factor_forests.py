@@ -62,7 +62,7 @@ def choose_factor_forests(model, factors, rule):
 
 @keep_by_arguments
 def grow_forests(n_nodes: int, scopes: list, rule: Any) -> np.ndarray:
-    """Return maximal sets of factors without cycles, (n_sets, F) of bool, with each factor in about equally many."""
+    """Return maximal sets of factors without cycles, (n_sets, F) bool, with each factor in about equally many sets."""
     counts = np.zeros(len(scopes), dtype=np.int64)
     forests: list[np.ndarray] = []
     fewest = {"minimal": 1, "uniform": _tuning.FEWEST_FORESTS}.get(rule, rule)

@@ -40,7 +40,8 @@ class Proof:
         """
         if not (np.isfinite(score) and np.isfinite(bound)):
             return bound
-        # Exact algorithms return equal values. Then skip the rounding error, which takes a pass over the model.
+        # For equal values, as exact algorithms return them, the rounding error is not computed.
+        # Computing the rounding error takes a pass over the model.
         if bound <= score or bound - score <= self.rounding:
             return score
         if self.step == 0:

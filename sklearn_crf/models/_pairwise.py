@@ -51,7 +51,7 @@ class EdgeLayout:
 
 
 def check_edge_type(edge_type: np.ndarray | None, n_edges: int, n_types: int, name: str) -> np.ndarray:
-    """Return edge types as contiguous int32, after checking that each type numbers a row of the field ``name``."""
+    """Return edge types as contiguous int32, after checking that each type is a row index of the field ``name``."""
     if n_types < 1 and n_edges:
         raise ValueError(f"{name} is empty, so it defines no edge type, but the graph has edges.")
     if edge_type is None:
@@ -266,7 +266,7 @@ class PairwiseModel(ChecksPickles):
 
     @cached_property
     def is_potts(self) -> bool:
-        """Whether tables have one value on their diagonal and one elsewhere, so that messages take O(K) time."""
+        """Whether tables have one value on their diagonal and one elsewhere, so that messages take O(K), not O(K^2)."""
         return are_potts(self.tables)
 
     def edge_tables(self, edges: Any = slice(None)) -> np.ndarray:

@@ -15,7 +15,7 @@ class ExtendedPotentials:
         self.n_coef = pairwise.n_coef + int(n_more)
 
     def __getattr__(self, name: str) -> Any:
-        """Look up an attribute that this object does not have in the potentials of nodes and edges."""
+        """Look up an attribute in the potentials of nodes and edges if this object does not have it."""
         if name.startswith("__") or name == "pairwise":
             # Copies and pickles ask for special methods before they have any attribute.
             raise AttributeError(name)

@@ -127,7 +127,7 @@ def _collect(model, m):
 
 
 def find_largest(values: np.ndarray, m: int) -> tuple:
-    """Return the m largest values of each row in descending order, and their positions; -inf if there are fewer."""
+    """Return the m largest values of each row in descending order (-inf if there are fewer), and their positions."""
     if values.shape[1] < m:
         values = np.pad(values, ((0, 0), (0, m - values.shape[1])), constant_values=-np.inf)
     places = np.argsort(-values, axis=1, kind="stable")[:, :m]

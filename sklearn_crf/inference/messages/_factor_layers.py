@@ -84,7 +84,7 @@ class LayeredModel:
     Then two sweeps are exact, and labels can be determined one by one.
     """
 
-    # layers: layers with maximum False and scales of one; order: (N,), node of the model at each position
+    # layers: with ``maximum`` False and scales of one; order: (N,), node of the model at each position
     # constant: sum of the scores of factors without nodes; graph: graph of a pairwise model
     # components: (n_components, 2) int32, first position of each component, and the position after its last position
     # factors: (F,), indices of the factors with at least two nodes, in the order of ``layers``: by arity

@@ -34,7 +34,7 @@ SLOW, MOST_SWEEPS = 3e-4, 200
 SLOW_ROUND = 3e-3
 
 # Number of nodes up to which elimination is always planned.
-# With more nodes, it is planned if at least a fifth of the nodes have been removed since elimination was last planned.
+# With more nodes, elimination is planned again after at least a fifth of the nodes have been removed.
 FEW_NODES = 30
 
 # Number of nodes whose distances to all other nodes are in memory together.
