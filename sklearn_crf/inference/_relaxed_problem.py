@@ -200,7 +200,7 @@ class RecentFall:
 
 def descend_to_labeling(algorithm, model, run):
     """Lower the bound until it converges or a labeling attains it; return the best labeling of all iterations."""
-    # algorithm: object with ``max_iter`` and ``tol``, which is relative to the size of the bound
+    # algorithm: object with ``max_iter`` and ``tol``; ``tol`` is relative to the size of the bound
     # run: ``run.lower()`` makes an iteration and returns the decrease of ``run.bound``
     # ``run.labels()`` returns the current labels; ``run.state`` is the state for a warm start
     best: Any = None
@@ -212,7 +212,7 @@ def descend_to_labeling(algorithm, model, run):
         fall = run.lower()
         labels = run.labels()
         found = score(model, labels)
-        # While all labelings are forbidden, keep the last labeling, which is probably nearest to an allowed one.
+        # While all labelings are forbidden, keep the last labeling, which is probably nearest to an allowed labeling.
         if found > best_score or np.isneginf(best_score):
             best, best_score = labels, found
         size = max(1.0, abs(run.bound))

@@ -7,7 +7,7 @@
 MAX_DENSE_CELLS = 2**26
 
 # Maximum number of joint states of a factor that becomes a node of a pairwise model.
-# In this model, every message of the node has this number of entries, and an edge table has up to its square.
+# Every message of the node has this number of entries. An edge table has up to the square of this number.
 MOST_STATES_OF_NODE = 2**10
 
 # Maximum number of edge types for which work on a part of a lattice may include a scan of all types.

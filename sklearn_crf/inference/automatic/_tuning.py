@@ -59,7 +59,7 @@ MOST_NODES_WITH_PHASES, MOST_ENTRIES_WITH_PHASES = 2000, 2**22
 # More labelings find more fixed points, but take longer.
 N_FAVOURED_STATES, N_SEARCHES, SWEEPS_OF_A_SEARCH, N_CLIMBS = 5, 2, 100, 4
 
-# Number of labelings, one of them from a search, after which no others are tried if all lead to the same fixed point.
+# Number of labelings, one of them from a search, after which no more are tried if all led to the same fixed point.
 # A larger number finds more fixed points, but takes more time for most models, which have only one.
 N_ALIKE_LABELINGS = 3
 
@@ -119,6 +119,6 @@ MOST_OF_LONG_CYCLES, ROUNDS_OF_LONG = 900, 100
 # With a smaller value, slower algorithms are run for labels that hardly change the learned weights.
 LOOSE_CUTS = 0.004
 
-# Number of table entries (a second or two) that cluster tightening may read for each default budget beyond the first.
+# Number of table entries (a second or two) that cluster tightening reads per default budget in excess of the first.
 # Cluster tightening reduces the remaining gaps, but rarely closes gaps that branch and bound leaves open.
 TIGHTENING = 5e7

@@ -122,7 +122,7 @@ class _MoveMaking(Inference):
         return Labeling(labels, value, bound=max(bound, value), n_iter=n_iter, converged=converged, state=labels)
 
     def _labels_by_rows(self, rows, n_threads=1):
-        """Return the labels of :meth:`map` on a lattice of several states, or None if they need the whole model."""
+        """Return the labels of :meth:`map` on a lattice of three or more states, or None if a check of rows fails."""
         # rows: RowModels; returns: (N,) int32
         n_states = map_tasks(lambda part, n_threads: self._count_states(rows, *part), parts_of(rows.graph), n_threads)
         if not all(n_states):

@@ -7,7 +7,7 @@
 FEW_CELLS, N_RESTARTS = 2.0**14, 8
 
 # Number of nodes in all further orders that are tried, about 60 milliseconds; long eliminations permit more orders.
-# Number of cells of an elimination that permit one more node in these orders, because both take as long.
+# Number of cells of an elimination that permit one more node in these orders, because both take equally long.
 NODES_OF_ORDERS, CELLS_OF_A_NODE = 20_000, 150
 
 # Lower bound on the width above which a graph is rejected without a search for an order, which would take long.

@@ -36,7 +36,7 @@ MOST_STEPS, LEAST_CHANGE = 200, 1e-3
 # On smaller graphs, threads save less time than the sequential schedule saves by needing fewer sweeps.
 LARGEST_SEQUENTIAL = 20_000
 
-# Number of blocks of a large graph, whatever the number of threads; minimum number of blocks that suffices for threads.
+# Number of blocks of a large graph, whatever the number of threads; minimum number for the schedule "blocks".
 # More blocks would need more sweeps.
 N_BLOCKS, FEWEST_BLOCKS = 16, 8
 
@@ -48,6 +48,6 @@ SMALLEST_SHARE = 4096
 # More parts take longer to add up (benchmarks/speed/threads.py).
 N_PARTS = 128
 
-# Maximum number of nodes of the graphs that one call predicts, whose arrays are all in memory.
+# Maximum total number of nodes of the graphs that one call predicts. The arrays of these graphs are all in memory.
 # With this number, sixteen threads have two images of 90 x 90 pixels each.
 MOST_SWEPT = 2**18

@@ -14,7 +14,7 @@ from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.relaxations._best_labels import RecentStates
 from sklearn_crf.inference.relaxations._subgradient import Run, SubgradientMap
 
-# If the squared length of a subgradient, per tree, is below this, all trees have equal labels up to rounding errors.
+# If the squared length of a subgradient per tree is below this, all trees have equal labels up to rounding errors.
 _NO_DISAGREEMENT = 1e-12
 
 # Steps shorter than twice Polyak's step bring the dual variables closer to the optimum, if the gap can be closed.
