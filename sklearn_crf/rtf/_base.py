@@ -113,7 +113,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
 
     @property
     def _former(self) -> Mapping | None:
-        """Fitted attributes of the last call of ``fit`` if a warm start continues from them, else None."""
+        """Fitted attributes from which a warm start continues, or None for a cold start."""
         if not (self.warm_start and hasattr(self, "trees_")):
             return None
         return {name: value for name, value in vars(self).items() if name.endswith("_") or name == "_has_channels"}

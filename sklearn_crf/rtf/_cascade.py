@@ -50,7 +50,7 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
                 seen = append_channels(drawn, predicted)
             n_predicted = np.shape(seen[0])[-1] - np.shape(drawn[0])[-1]
             own = replace(own, targets=replace(targets, corruption=None))
-        # In joint training, later fields use the previous prediction without filtering it.
+        # In joint training, the filters of later fields skip the previous prediction.
         own = replace(own, n_unfiltered=n_predicted if cascade.joint else 0)
         stages.append(own)
         if k < cascade.n_fields - 1:

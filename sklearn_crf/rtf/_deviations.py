@@ -56,7 +56,7 @@ def _grow_tree(tests, responses, errors, weight, run):
 
 
 def _map_predictions(finish, solver, field, data, n_jobs):
-    """Return ``finish(image, prediction, target, weights)`` of each image, as a list."""
+    """Return a list with the result of ``finish(image, prediction, target, weights)`` for each image."""
 
     def of_image(task, n_threads):
         image, target, weight = task

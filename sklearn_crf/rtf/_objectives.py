@@ -81,7 +81,7 @@ class GaussianPseudolikelihood:
 
 
 def compute_mean_statistics(mean, linear):
-    """Return the derivative of a function of a field's mean with respect to the parameters of the field."""
+    """Convert ``linear``, a derivative with respect to h, to the derivative with respect to all blocks of h and J."""
     # mean: (N, D); linear: (N, D) float64, derivative with respect to h
     values = mean.astype(np.float64)
     outer = linear[:, :, None] * values[:, None, :]
@@ -106,7 +106,7 @@ class PredictionLoss:
     weighted_loss: Any = None
     # Unit of the loss: if the user's values are multiplied by a constant, the unit and the loss grow by the same factor
     unit: float = 1.0
-    # Number by which the loss is multiplied to convert it to the units of the user
+    # Factor that converts the loss to the units of the user
     reported: float = 1.0
     # Strength of a penalty on predictions: the factor of half the squared prediction at each pixel
     ridge: float = 0.0
@@ -228,7 +228,7 @@ class FieldRisk:
     """
 
     # targets: list of (N, D)
-    # weights: list of (N,) or None, pixel weights of each image; they are divided by their mean
+    # weights: list of (N,) or None, pixel weights of each image; the weights are divided by their mean
     # whole: summary of all training images if the risk holds only a part of them
     # stacks: list of list of int, images that are evaluated together; None evaluates each separately
 
@@ -333,7 +333,7 @@ class FieldRisk:
         ]
 
     def gather_factor_weights(self, i, kind):
-        """Return the weight of each factor of a type on image i, which is the weight of the factor's first pixel."""
+        """Return factor weights on image i for one type; the weight of a factor is the weight of its first pixel."""
         # returns (n_factors,)
         plane = self.images[i].features.shape[:-1]
         return self._weights[i].reshape(plane)[kind.ends(plane)[0]].ravel() * self.whole.weight
@@ -354,7 +354,7 @@ class FieldRisk:
         return self.loss_of(parameters, self._stacked[k], k, n_threads)
 
     def loss_of(self, parameters, image, k, n_threads):
-        """Return the loss of the field of stack k.
+        """Return the loss for stack k, which is a group of images that are evaluated together.
 
         ``image`` may have other channels than the images of this risk.
         """

@@ -324,7 +324,7 @@ class LabelTargets(_Targets):
 
     @property
     def are_scores(self) -> bool:
-        """Whether the field predicts scores of classes, which only a penalty keeps finite."""
+        """Whether the field predicts scores of classes, which would grow without bound if there were no penalty."""
         return self.loss in SCORES
 
     def coding(self, n_classes: int, weight: np.ndarray | None = None) -> ClassCodes:
@@ -394,7 +394,7 @@ class LabelTargets(_Targets):
         return found
 
     def survey(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> tuple[Planes, tuple, list]:
-        """Return the planes of a shard, the channels with gaps, and its labels (empty if ``classes`` is given)."""
+        """Return planes of a shard, the channels with gaps, and the shard's labels (empty if ``classes`` is given)."""
         planes = reading.planes(X)
         labels = (
             collect_distinct_labels(y, planes.encoded, missing_label=self.missing_label) if self.classes is None else []
@@ -476,7 +476,7 @@ class FieldPlan(FitLimits):
     lattice_ndim: int
     units: ChannelUnits  # units of the channels of X
     missing: tuple[int, ...]  # channels of X that may be NaN
-    n_filtered: int  # number of leading channels of X, which are the input of the filters
+    n_filtered: int  # number of leading channels of X that are filtered
     n_node_types: int
     filter_bank: Any
     window: Window
@@ -540,7 +540,7 @@ class FieldPlan(FitLimits):
         return self.lattice_ndim == 0
 
     def choose_depth(self, n_coef: int) -> int:
-        """Return the depth of the trees of pixels; ``n_coef`` is the number of parameters if each tree has one leaf."""
+        """Return the depth of the trees for pixels; ``n_coef`` is the parameter count with single-leaf trees."""
         if self.depth is not None:
             return self.depth
         n_leaves = self.n_values / (tuned.VALUES_OF_PARAMETER * n_coef)

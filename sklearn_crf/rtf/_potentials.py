@@ -90,7 +90,7 @@ class FieldImage:
 
     # features: channels (H, W, F), or (D, H, W, F) for volumes, contiguous
     # graph: lattice of the image, with edges grouped by offset
-    # leaves: list of ndarray of shape (n_factors,), leaf of each factor, for each type
+    # leaves: for each type, an array (n_factors,) with the leaf of each factor
     # chosen: dict from channel indices to arrays of these channels, for types whose models use only some channels
     # observation: contribution of a degraded image to the field
 
@@ -169,7 +169,7 @@ class RegressionTreePotentials:
     """
 
     # n_leaves: list of int, number of leaves for each type
-    # whitening: list of arrays of shape (B, n_inputs), the matrix V of each type
+    # whitening: list with the matrix V, (B, n_inputs), of each type
     # packed: whitening with columns in the order of the kernels
     # n_values: number D of values of a pixel
 
@@ -188,7 +188,7 @@ class RegressionTreePotentials:
 
     @property
     def n_coef_of_leaves(self):
-        """Number of parameters of one leaf, summed over all types."""
+        """Sum, over all types, of the number of parameters of one leaf."""
         lengths = (own[-1][1].stop - own[0][1].start for own in self._places)
         return sum(length // n for length, n in zip(lengths, self.n_leaves, strict=True))
 
@@ -351,7 +351,7 @@ class GradientSums:
         ]
 
     def add(self, image, statistics):
-        """Add the gradient of one image, given the derivatives of its loss with respect to its Gaussian model."""
+        """Add the gradient of an image's loss, given the derivatives with respect to the image's Gaussian model."""
         linear, values, square = contiguous(statistics)
         types = []
         for number, (kind, part) in enumerate(zip(self.potentials.types, self.parts, strict=True)):

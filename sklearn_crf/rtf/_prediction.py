@@ -47,7 +47,7 @@ def _check_numbers(estimator: Any) -> None:
             require_numbers(f"{name}[{number}]", values, (None,) * ndim)
     # The later stages of a cascade have more channels than n_features_in_.
     n_channels = np.size(getattr(estimator, "channel_centre_", estimator.n_features_in_ * [0]))
-    # Fields of classes have no range of targets, and some fields use the units of the images.
+    # Fields for labels have no ``target_range_``. Fields in the units of the images have no units of channels.
     shapes = {
         "target_range_": (2,),
         "target_mean_": (estimator.precisions_[0].shape[1],),
@@ -380,7 +380,7 @@ class TiledField(NamedTuple):
     residual: float
     # Upper bound on the root mean square difference from a solve for the whole image, in units of y, before clipping
     difference: float
-    # Upper bound on the number of pixels whose label differs from a solve for the whole image; 0 for values
+    # Upper bound on the number of labels that differ from a solve for the whole image; 0 if values are predicted
     n_open: int
     margins: np.ndarray
 
@@ -507,6 +507,6 @@ class _Planes:
             out[tile.slices] = predicted.reshape(*tile.shape, *out.shape[2:])
             if distance is not None:
                 near.append(distance[distance <= error])
-        # Maximum number of distances whose sum of squares is at most the squared error.
+        # Count the smallest distances, as long as the sum of their squares is at most the squared error.
         squares = np.cumsum(np.sort(np.concatenate(near)) ** 2) if near else np.zeros(0)
         return int(np.searchsorted(squares, error**2, side="right"))

@@ -53,14 +53,14 @@ class ImagesHere(NamedTuple):
         return first_of_equal(keys), weight, n_pixels
 
     def compute_image_keys(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return, for each image, a hash of the image and its targets, its weight, and its number of pixels."""
+        """Return, for each image, a hash of image and targets, the image's weight, and the number of pixels."""
         keys = np.array(list(map(_hash_plane, self.inputs, self.targets)), dtype="V16")
         # Pixels without a target have weight 0.
         largest = [1.0] * len(keys) if self.weights is None else [own.max(initial=0.0) for own in self.weights]
         return keys, np.array(largest, dtype=np.float64), np.array([len(target) for target in self.targets])
 
     def _compute_row_keys(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return, for each table row, the bytes of its inputs and targets, its weight, and 1 as its pixel count."""
+        """Return, for each table row, the bytes of its inputs and targets, the row's weight, and a pixel count of 1."""
         n = len(self.targets[0])
         values = self.inputs[0].reshape(n, -1), self.targets[0]
         rows = np.concatenate([np.ascontiguousarray(each).view(np.uint8) for each in values], axis=1)
@@ -125,7 +125,7 @@ def _hash_plane(plane: np.ndarray, target: np.ndarray) -> bytes:
 
 
 def convert_column_fractions(shapes, step, start, stop):
-    """Convert fractions of the width to a range of columns for each shape, rounded to multiples of ``step``."""
+    """Convert fractions of the width to a range of columns for each shape; round to multiples of ``step``."""
     return [[step * (int(share * shape[-1]) // step) for share in (start, stop)] for shape in shapes]
 
 

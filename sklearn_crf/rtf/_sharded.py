@@ -169,7 +169,7 @@ class ShardedImages:
         return any(self.shards.map(_has_targets, self._request._replace(choices=choices)))
 
     def copies(self, is_table: bool) -> tuple:
-        """Return, for each image, the index of the first image equal to it, its weight and number of pixels."""
+        """Return, for each image, the index of the first equal image, the image's weight and the number of pixels."""
         if is_table:
             raise ValueError("early_stopping cannot hold out rows of tables in Shards: set early_stopping=False.")
         keys, *rest = map(np.concatenate, zip(*self.shards.map(_compute_image_keys, self._request), strict=True))
@@ -320,7 +320,7 @@ def _apply_to_data(shard, asked):
 
 
 def _sum_mean_weights(data, part, is_table):
-    """Return the sum of the mean weights of images, or the sum of the weights of table rows."""
+    """Return the sum over images of the mean pixel weight; for a table, return the sum of the row weights."""
     sizes = [len(target) if is_table else 1 for target in data.targets]
     if data.weights is None:
         return float(sum(sizes))
@@ -399,7 +399,7 @@ class ShardedFieldRisk:
 
     def parts(self, function, *arguments):
         """Return the result of ``function(risk, *arguments)`` for each shard; iterators become lists."""
-        # Shards keep their risks, and these start each solve from the last solution.
+        # Each shard keeps its risk, which starts every solve from the last solution.
         return self._kept.each(_FieldOfShard.part, function, *arguments)
 
     def total(self, function, *arguments):

@@ -21,7 +21,7 @@ from sklearn_crf.rtf.images._input import check_multipliers, choose_channels, ch
 
 
 def _sum_for_regression(data, part, kind, white, n_images, rng):
-    """Return the number of sampled pixels, and sums of products of their whitened inputs and targets."""
+    """Sample pixels; return their number, and sums of products of whitened inputs and targets."""
     inputs, targets = [np.zeros((0, len(white)))], []
     for k, plane in enumerate(data.features):
         # Choose pixels with a known target that the input does not already determine.
@@ -41,7 +41,7 @@ def _sum_for_regression(data, part, kind, white, n_images, rng):
 
 def _halve(spans, channel, kind, end):
     """Return, for each leaf, a split that halves the range of types of the factor's first (end 0) or second node."""
-    # spans: dict from each leaf to the range of its node types
+    # spans: dict from each leaf to the range of node types in this leaf
     test = np.zeros(9, dtype=np.int32)
     test[0], test[3] = channel, -1
     if end:
@@ -116,7 +116,7 @@ class TreeField(NamedTuple):
         return self._replace(coef=coef if share == 1 else (1 - share) * self.coef + share * coef)
 
     def split(self, splits):
-        """Return the field with some leaves split; new leaves have the parameters of their parents."""
+        """Return the field after splits of leaves; new leaves have the parameters of their parents."""
         grown = [tree.split(own) for tree, own in zip(self.trees, splits, strict=True)]
         trees = [tree for tree, _ in grown]
         parents = [parent for _, parent in grown]
@@ -205,7 +205,7 @@ def sum_known_pixel_weights(data, part) -> float:
 def optimise_and_split(plan, objective, field, rounds, first, depths, rng, held_out_loss, on_iteration):
     """Alternate between optimising parameters and splitting leaves until the trees reach their maximum depth."""
     # depths: maximum depth of each type; held_out_loss: function of a field, or None if nothing is held out
-    # on_iteration: function of the field and of a function that returns its parameters; returns whether to stop
+    # on_iteration: function of the field and of a function that returns the field's parameters; returns whether to stop
     data = rounds(first)
     risk = field.risk(objective, data, plan.n_jobs)
 
@@ -299,7 +299,7 @@ def train(data, plan, callbacks):
         of_held_out = data.images.rounds(held_out, None, None, seed + 1, plan.n_jobs)
         of_held_out.take_bank(bank)
         validation = of_held_out(0)
-    # In a warm start, continue the numbering of rounds, so that its rounds draw new parts and a new corruption.
+    # In a warm start, continue the numbering of rounds, so that new rounds draw new parts and a new corruption.
     first = max(int(RegressionTree(**tree).depth) for tree in plan.former["trees_"]) + 1 if plan.former else 0
     types, channels = _build_types(plan, bank, rounds(first))
     with limit_blas_threads():

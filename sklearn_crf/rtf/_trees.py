@@ -187,7 +187,7 @@ class RegressionTree(NamedTuple):
         return out
 
     def split(self, splits):
-        """Split the given leaves in two; return the tree, and for each of its leaves the leaf from which it comes."""
+        """Split the given leaves in two; return the new tree, and for each new leaf the index of the old leaf."""
         # splits: dict from leaves to tests and thresholds; parent: (n_leaves,)
         children, leaf, threshold = self.children.copy(), self.leaf.copy(), self.threshold.copy()
         width = max([self.test.shape[1], *(len(new_test) for new_test, _ in splits.values())])
@@ -349,7 +349,7 @@ def _compute_quantiles(responses, weight, n_thresholds):
 
 
 def find_splits(risk, trees, coef, max_depths, options, bounds, rng):
-    """Return, for each type, a dict from leaves to their best splits, each of which is a test and a threshold."""
+    """Return, for each type, a dict from leaves to best splits; a split is a test and a threshold."""
     # options: Splits; bounds: bounds of the eigenvalues of precisions
     parameters = risk.potentials.unpack(coef)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(trees))
@@ -428,7 +428,7 @@ def _draw_type_sample(sizes, number, options, seed):
 
 def sort_by_leaf(leaf):
     """Return the indices of factors, sorted by leaf."""
-    # leaf: (n,) int32; two-byte integers are used if possible, which NumPy sorts much faster
+    # leaf: (n,) int32; converted to two-byte integers if possible, because NumPy sorts these much faster
     is_short = leaf.max(initial=0) <= np.iinfo(np.int16).max
     return np.argsort(leaf.astype(np.int16) if is_short else leaf, kind="stable")
 

@@ -69,12 +69,12 @@ STRIP_HELD_OUT, NARROW = 0.15, 32
 # For smaller rectangles, filtering their surroundings takes too much time; larger rectangles cover few places.
 SHORTEST_SIDE, SHORTEST_EDGE = 64, 24
 
-# Maximum number of draws of a round's rectangles until one contains a known target. Sparser labels need whole images.
+# Maximum number of draws of a round's rectangles until a draw has a known target. Sparser labels need whole images.
 MOST_DRAWS = 100
 
 # SQUARES_OF_IMAGE: minimum number of squares per image.
 # LEAST_SQUARE, LARGEST_SQUARE: minimum and maximum side of squares.
-# Small squares cover the images more evenly; large squares have smaller margins in relation to their area.
+# Small squares cover the images more evenly; large squares have smaller margins relative to the area.
 SQUARES_OF_IMAGE, LEAST_SQUARE, LARGEST_SQUARE = 4, 4, 32
 
 # Number of pixels from which the whitening is estimated; number of factors from which leaf moments are estimated.
@@ -142,8 +142,8 @@ VALUES_IN_MEMORY = 2**24
 # Number of pixels that are converted to the units of targets at once, to limit the memory for float64.
 PIXELS_IN_DOUBLES = 2**18
 
-# Precision of a known value, for values of variance one.
-# It is well above the precisions of fields with eigenvalues within the bounds, and far from the limits of float32.
+# Precision with which known values enter a field whose values have variance one.
+# It far exceeds the precisions of fields with eigenvalues within the bounds, but is far below the limit of float32.
 PRECISION_OF_KNOWN = 1e4
 
 # GAP_SCALES: standard deviation of the first Gaussian that fills gaps; ratio of successive standard deviations.
@@ -165,7 +165,7 @@ IMAGES_TRIED = 8
 # With a larger distance, other ranges would be mistaken for bytes.
 OVERSHOOT = 64
 
-# Number of values of each channel for estimating its unit and range; minimum number of values per image.
+# Number of values from which the unit and the range of a channel are estimated; minimum number of values per image.
 VALUES_OF_CHANNEL, LEAST_VALUES_OF_IMAGE = 2**14, 64
 
 # Limits for images in predict, as multiples of the width of the range in fit.
@@ -173,11 +173,11 @@ VALUES_OF_CHANNEL, LEAST_VALUES_OF_IMAGE = 2**14, 64
 # An image is also rejected if half of its values are outside the range by more than WIDTHS_OUTSIDE[1] widths.
 # An image has another scale if nearly all values are closer to 0 than the fraction SHARE_OF_RANGE of the width.
 # Stricter limits would reject dark and bright images.
-# Up to the fraction SHARE_OF_DARK, a warning is issued: very dark images look like images in another scale.
+# From SHARE_OF_RANGE to SHARE_OF_DARK, only a warning is issued, because the image may also be very dark.
 WIDTHS_OUTSIDE, SHARE_OF_RANGE, SHARE_OF_DARK, QUANTILE_OF_RANGE = (1, 4), 0.01, 0.05, 0.95
 
-# If the ratio of an image's estimated noise to the single training level is above this number, a warning is issued.
-# Estimates are wrong by some percent, and by more for pure texture. Within this ratio, a field loses about 1 dB.
+# A warning is issued if an image's estimated noise differs from the single training level by more than this factor.
+# Estimates are wrong by some percent, and by more for pure texture. Up to this factor, a field loses about 1 dB.
 FAR_FROM_TRAINED = 2.0
 
 # Maximum level of a channel, as a multiple of its spread. A channel with a higher level is centred.

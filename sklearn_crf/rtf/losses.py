@@ -46,7 +46,7 @@ _SMOOTHING = 1e-3
 
 
 def mae(prediction: Any, target: Any, smoothing: float = _SMOOTHING) -> tuple[float, np.ndarray]:
-    """Return the mean of the smoothed absolute errors sqrt(error**2 + smoothing**2) - smoothing, and its derivative."""
+    """Return the mean of smoothed absolute errors, sqrt(error**2 + smoothing**2) - smoothing, and the derivative."""
     # Tappen et al., Learning Gaussian Conditional Random Fields for Low-Level Vision, CVPR 2007
     if not smoothing >= 0:
         raise ValueError(f"smoothing must not be negative, got {smoothing!r}.")
@@ -324,7 +324,7 @@ _WITH_RANGE = ("psnr", "ssim", "iw_ssim")
 
 def loss_function(loss: Any, data_range: float = 1.0) -> Any:
     """Return the function of a named loss, or a callable loss itself; raise ValueError for anything else."""
-    # data_range: range of the values, for losses with this parameter; the smoothing of "mae" is a thousandth of it
+    # data_range: range of the values, for losses with this parameter; "mae" smooths by a thousandth of this range
     # returns: function of prediction and target that returns value and gradient
     if callable(loss):
         return loss

@@ -44,7 +44,7 @@ class ChannelUnits(NamedTuple):
             return (centred * self.scale[:n_channels]).astype(np.float32)
 
     def given(self, plane):
-        """Convert the first channels of a plane back to the units of the user, the inverse of :meth:`seen`."""
+        """Convert the first channels of a plane back to the units of the user; this is the inverse of :meth:`seen`."""
         if self.are_of_user or not plane.shape[-1]:
             return plane
         n_channels = plane.shape[-1]
@@ -62,14 +62,14 @@ class ChannelUnits(NamedTuple):
 
 
 class InputSample(NamedTuple):
-    """Sample of the values of each channel of X, in the units of the user."""
+    """Sampled values of each channel of X, in the units of the user."""
 
     values: np.ndarray  # (n, C) float64, NaN where missing
     dtype: str
 
     @classmethod
     def of(cls, images):
-        """Return values of some pixels of images (..., C), or an empty sample if the images contain no numbers."""
+        """Sample pixels of images (..., C); return an empty sample if the images contain no numbers."""
         if not len(images) or not np.size(images[0]):
             return cls(np.zeros((0, 0)), "")
         dtype = np.asarray(images[0]).dtype
@@ -167,7 +167,7 @@ def _choose_scales(size, is_image):
 
 
 def require_held(plane, name):
-    """Raise ValueError if a plane of X has values whose squares float32 cannot sum."""
+    """Raise ValueError if a plane of X has values that are so large that float32 cannot hold sums of their squares."""
     largest = max(-float(plane.min(initial=0.0)), float(plane.max(initial=0.0)))
     if largest > tuned.LARGEST_VALUE:
         channel = np.argmax(np.abs(plane)) % plane.shape[-1]
@@ -375,7 +375,7 @@ def match_layout(X, images):
 
 
 def require_several(X):
-    """Raise ValueError if X is a single image, or could be one."""
+    """Raise ValueError if X is, or could be, a single image."""
     shape: tuple = X.shape if _is_stack(X) else ()
     if len(shape) == 2:
         raise ValueError(f"X of shape {shape} is one image: pass X[np.newaxis].")
@@ -391,9 +391,7 @@ class Channels(NamedTuple):
     """Images in the form that a single-channel field requires, with each channel as a separate image."""
 
     X: Any
-    n_colours: (
-        Any  # list: number of channels of each image (0 without an axis of channels), or None if images are not split
-    )
+    n_colours: Any  # list: channel count of each image (0 without a channel axis); None if images are not split
 
     @classmethod
     def of(cls, X, n_features):

@@ -259,7 +259,7 @@ def _list_table_factors(image: np.ndarray) -> list[np.ndarray]:
 
 
 def _estimate_factors_at_corner(luma: np.ndarray, is_clipped: np.ndarray) -> np.ndarray:
-    """Estimate the table factor of each of the lowest 9 frequencies of an image whose blocks begin at its corner."""
+    """Return the table factors of the 9 lowest frequencies, for an image whose upper left corner is a block corner."""
     rows, columns = (side // 8 for side in luma.shape)
     blocks, clipped = (
         part[: 8 * rows, : 8 * columns].reshape(rows, 8, columns, 8).swapaxes(1, 2) for part in (luma, is_clipped)
@@ -351,7 +351,7 @@ def require_noise_level(corruption):
 
 
 def warn_of_other_noise(corruption, X):
-    """Warn if the noise of an image is far from the single noise level for which a field was trained."""
+    """Warn if a field was trained for a single noise level, and the noise of an image is far from this level."""
     trained = get_single_level(corruption)
     for x in X[: tuned.IMAGES_TRIED] if trained is not None else ():
         level = estimate_noise(x)
@@ -364,7 +364,7 @@ def warn_of_other_noise(corruption, X):
 
 
 def estimate_noise(x: Any, clipped: np.ndarray | None = None) -> float:
-    """Estimate the noise level of an image from its smoothest square blocks, which contain little detail.
+    """Estimate the noise level of an image from its smoothest square blocks, because these contain little detail.
 
     Clipping reduces noise. Therefore, blocks with few clipped values are used, and the estimate is increased.
     """
@@ -439,7 +439,7 @@ def prepare_draws(planes, draw, describe, choices=None, missing=None):
     """
     # planes: Planes of clean images in the units of the user
     # draw: function of a plane, its degradation and a Generator; returns the input in these units
-    # describe: function of a sample of the inputs; returns attributes of their channels, and units of the field
+    # describe: function of a sample of inputs; returns attributes of the channels, and units of the field
     # choices: degradations to draw from, for each image; missing: channels with gaps, None if unknown
     some = planes.features[: tuned.IMAGES_TRIED]
     first = [None if choices is None else choices[i][0] for i in range(len(some))]

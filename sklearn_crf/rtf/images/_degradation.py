@@ -73,7 +73,7 @@ class Degradation(Options):
         return observed
 
     def observed(self, plane: np.ndarray) -> np.ndarray:
-        """Return the observation from which a plane was interpolated, the inverse of :meth:`lifted`.
+        """Recover the observation from which a plane was interpolated; this is the inverse of :meth:`lifted`.
 
         Parameters
         ----------
@@ -197,7 +197,7 @@ class Downsampling(Degradation):
 
     @property
     def step(self) -> int:
-        """Number that must divide the sides of images, which is the factor."""
+        """Number that must divide the sides of images: the factor."""
         return self.factor
 
     def _degrade(self, image):
@@ -327,7 +327,7 @@ class Observation(NamedTuple):
 
     @classmethod
     def of(cls, degradation, plane, mean, scale, units):
-        r"""Return the terms of the log-likelihood of ``m + s u`` given a degraded image, as a function of u.
+        r"""Return the terms, as a function of u, of the log-likelihood of ``m + s u`` given a degraded image.
 
         .. math::
             -\frac{1}{2 \sigma^2} \| K (m + s u) - x \|^2
@@ -394,7 +394,7 @@ def solve_from_image(solver, model, start, init=None, n_threads=1):
 class Degradations(NamedTuple):
     """Degradations of the images of a data set."""
 
-    choices: list  # for each image, a tuple with its degradation, or with several degradations to draw from
+    choices: list  # for each image, a tuple with the degradation, or with several degradations to draw from
     of_clean: bool  # whether images are clean and degraded anew in every round
 
     @classmethod

@@ -160,7 +160,7 @@ def _get_shape(values):
 
 
 def are_grey_images(X: Any, y: Any) -> bool:
-    """Return whether X and y are lists of grey images (H, W) of equal shapes, not arrays of chains."""
+    """Return whether X and y are lists of grey images (H, W) with equal shapes, rather than arrays of chains."""
     if sp.issparse(X) or (_get_shape(X) is not None and _get_shape(y) is not None):
         return False
     if not count_examples(X, "X") == count_examples(y, "y") > 0:
@@ -534,7 +534,7 @@ def join_examples(parts):
 
 
 def put_samples_back(planes, drawn, has_channels):
-    """Return samples (n_samples, N, D) of each plane in the layout of X, with a leading axis of samples."""
+    """Convert samples (n_samples, N, D) for each plane to the layout of X, with a leading axis for samples."""
     by_sample = [put_back(planes, list(values), has_channels) for values in zip(*drawn, strict=True)]
     if planes.encoded.layout != "list":
         return np.stack(by_sample)
