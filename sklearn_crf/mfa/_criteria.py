@@ -63,7 +63,7 @@ def compute_density_gradients(params, forms, projected, squares):
     # counts: (S,)
     inverse_noise, V, rotations, _ = forms.precisions
     counts = projected[:, -1, -1]
-    # S V, with the sum of a (x - mu) appended as a column, because the next steps multiply both by the same matrix.
+    # S V, to which the sum of a (x - mu) is appended as a column, because the next steps multiply both by one matrix.
     SV = np.swapaxes(projected[:, :, :-1] - projected[:, :, -1:] * params.means[:, None], 1, 2)
     scaled = inverse_noise[:, :, None] * SV
     solved = scaled - V @ (np.swapaxes(V, 1, 2) @ SV)
@@ -83,7 +83,7 @@ def compute_density_gradients(params, forms, projected, squares):
 
 
 def compute_value_gradient(params, data, criterion, n_threads=1):
-    """Return the value and the gradient of a criterion, which training maximises."""
+    """Return the value and the gradient of the criterion that training maximises."""
     value = -criterion.classes * float(data.class_weight @ params.log_prior)
     log_weights = np.zeros_like(params.log_weights)
     means, loadings = np.zeros_like(params.means), np.zeros_like(params.loadings)

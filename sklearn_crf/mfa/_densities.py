@@ -29,7 +29,7 @@ class Precisions(NamedTuple):
 
     inverse_noise: np.ndarray  # (S, d)
     projections: np.ndarray  # (S, d, p), the matrix V of each component
-    # (S, p, p), the matrices R = diag(1 + e)^-1/2 Q', for which Sigma^-1 L = V R and (I + L' D L)^-1 = R' R
+    # (S, p, p), the matrix R = diag(1 + e)^-1/2 Q' of each component: Sigma^-1 L = V R, (I + L' D L)^-1 = R' R
     rotations: np.ndarray
     log_det: np.ndarray  # (S,), log det Sigma of each component
 

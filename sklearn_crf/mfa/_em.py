@@ -55,7 +55,7 @@ def _sum_class_squares(params, data, n_threads):
 
 
 def _make_class_step(params, moments, data, prior):
-    """Make one EM step from the moments of the classes, and return the log-likelihood and the next parameters."""
+    """Make one EM step from the moments of the classes; return the log-likelihood and the next parameters."""
     counts, averages, scatter = moments
     precision = precisions(params)
     D, V = precision.inverse_noise, precision.projections
@@ -88,7 +88,7 @@ def _fit_subspace_loadings(params, scatter, TV):
     basis, _ = np.linalg.qr(np.concatenate([_normalise_columns(present), _normalise_columns(image)], axis=2))
     values, vectors = np.linalg.eigh(np.swapaxes(basis, 1, 2) @ ((scatter @ (basis / root)) / root))
     values, vectors = values[:, -n_factors:], vectors[:, :, -n_factors:]
-    # Loadings of exactly 0 are a stationary point, from which no later step could move them.
+    # Loadings of exactly 0 are a stationary point: no later step would change them.
     found = basis @ (vectors * np.sqrt(np.maximum(values - 1, 1e-12))[:, None])
     # Rotate the new loadings towards the current loadings, because extrapolation compares loadings entry by entry.
     left, _, right = np.linalg.svd(np.swapaxes(found, 1, 2) @ present)
@@ -183,7 +183,7 @@ def _make_factor_step(params, counts, alive, prior, full, diagonal=None, project
     ``E[(x - mu) z'] = T B`` and ``E[z z'] = R'R + B'T B``. A regression of x on z gives loadings and noise.
     """
     # full: (S, d, d), scatter matrices T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is.
-    # If ``full`` is None, two arrays take its place:
+    # If ``full`` is None, two arrays are used in place of ``full``:
     # diagonal: (G, d), sums of the diagonals times counts over the components that share noise
     # projected: (S, d, p), T V, with V from the posteriors
     precision = precisions(params)

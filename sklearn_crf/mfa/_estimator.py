@@ -371,7 +371,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         family, factor = self._plan_family(choice)
         check_counts(data.samples.labels, data.classes[data.present].tolist(), choice.n_components)
         init, seeds = self._choose_init(data.present, len(data.constant), choice), self._seeds()
-        # With one component per class, all starts are the same.
+        # With one component per class, all starts are equal.
         is_one = not isinstance(init, str) or (choice.n_components == 1 and not isinstance(solver, ScaledSGD))
         seeds = seeds[: 1 if is_one else n_restarts]
         limits = MixturePlan.limits(self)
@@ -437,7 +437,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
 
 def _warn(data, plan, best):
-    """Warn of classes without samples, of noise variances at the floor, and of too few iterations."""
+    """Warn of classes without samples, of noise variances at the floor, and of a solver that has not converged."""
     missing = data.classes[~data.present]
     if len(missing):
         warn_caller(f"y has no samples of the classes {missing.tolist()}; their probability is set to 0.")
@@ -445,7 +445,7 @@ def _warn(data, plan, best):
     # Covariances lose precision if noise is below 1e-10 of the variance, so this limit applies with any floor.
     at_floor = log_noise <= max(prior.log_noise_bounds[0], np.log(1e-10)) + 1e-9
     # The floor keeps the joint likelihood bounded.
-    # In conditional training it only regularises, so no warning is needed.
+    # In conditional training, the floor only regularises, so no warning is needed.
     if at_floor.any() and not plan.family.criterion.features:
         warn_caller(
             f"{at_floor.sum()} of {at_floor.size} noise variances ended at their minimum, "

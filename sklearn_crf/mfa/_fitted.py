@@ -82,7 +82,7 @@ def build_fitted_attributes(params, data, family, choice):
 
 
 def _check_fitted_arrays(mixture: Any) -> None:
-    """Raise ValueError unless the fitted attributes are numbers of consistent shapes."""
+    """Raise ValueError unless the fitted attributes are arrays of numbers with consistent shapes."""
     if not hasattr(mixture, "means_"):
         return
     require_classes(mixture.classes_)
@@ -288,7 +288,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return self._evaluate(compute_factor_means, samples, self._parameters)
 
     def impute(self, X: ArrayLike) -> np.ndarray:
-        """Replace missing values by their conditional means over all classes.
+        """Replace missing values by conditional means over all classes.
 
         The means are ``E[x_m | x_o] = sum_s P(s | x_o) (mu_s + L_s E[z | x_o, s])_m`` for the missing features m and
         the observed features o. These means minimise the expected squared error under the model.

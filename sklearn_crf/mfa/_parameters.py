@@ -103,7 +103,7 @@ class MixtureParameters:
     log_weights: np.ndarray  # (C, K): log of the probabilities of the components within each class
     means: np.ndarray  # (S, d)
     loadings: np.ndarray  # (S, d, p)
-    # (G, d): log of the diagonal of ``Psi``, where ``G`` is 1, ``C`` or ``S`` for tied, class and component noise
+    # (G, d): log of the diagonals of ``Psi``; ``G`` is 1 for tied, ``C`` for class, and ``S`` for component noise
     log_noise: np.ndarray
 
     @property

@@ -84,7 +84,7 @@ class MixturePlan(FitLimits):
 
 
 def choose_solver(solver: Any, objective: str, has_missing: bool) -> MixtureSolver:
-    """Return the solver that the parameter ``solver`` specifies, after checking its options."""
+    """Return the solver that the parameter ``solver`` specifies, after a check of the solver's options."""
     joint = objective == "joint"
     if isinstance(solver, str):
         name = ("em" if joint and not has_missing else "lbfgs") if solver == "auto" else solver

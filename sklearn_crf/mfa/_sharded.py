@@ -17,7 +17,7 @@ from sklearn_crf.mfa._tuning import START_SAMPLES
 
 
 class ShardMoments(NamedTuple):
-    """Total weight, mean, and weighted sum of squared deviations of the observed values of each feature."""
+    """For each feature, the total weight, mean, and weighted sum of squared deviations of its observed values."""
 
     total: np.ndarray
     mean: np.ndarray
@@ -45,7 +45,7 @@ class ShardMoments(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ShardedData(TrainingData):
-    """Labelled training samples in shards, with some samples of each class in memory to find initial values."""
+    """Labelled training samples in shards, with a sample of each class in memory for finding initial values."""
 
     shards: Any = None
     reading: Any = None
@@ -64,7 +64,7 @@ class ShardedData(TrainingData):
 
 
 def survey(shards: Shards, reading: SampleReading) -> ShardedData:
-    """Collect the classes, the means and scales of features, and some samples from all shards."""
+    """Collect the classes, the means and scales of features, and a few samples of each class from all shards."""
     if reading.class_weight is not None:
         reading = _set_class_weights(shards, reading)
     per_class = max(-(-START_SAMPLES // len(shards)), reading.n_components)

@@ -160,7 +160,7 @@ def ignore_iterations(loss, params):
 
 
 def _check_ascent(found, objective, start, **options):
-    """Return the result of a solver, after checking that its parameters have the shapes of the initial parameters."""
+    """Return the result of a solver, after a check that final and initial parameters have equal shapes."""
     if not isinstance(found, Ascent) or not isinstance(found.params, MixtureParameters):
         raise TypeError(f"The solver must return an Ascent with MixtureParameters, got {type(found).__name__}.")
     for name, values in vars(start).items():
@@ -305,7 +305,7 @@ class _EMSteps:
     def __init__(self, objective, start, max_iter, on_iteration):
         self._objective, self._on_iteration = objective, on_iteration
         self._step = choose_em_step(start, objective.data, objective.prior, objective.n_threads)
-        self._n_left = max_iter + 1  # one more step, because the first step computes the loss at the start
+        self._n_left = max_iter + 1  # plus 1, because the first step only computes the loss at the start
         self.was_stopped = False
         self.losses = []
 
@@ -423,7 +423,7 @@ class ScaledLBFGS(MixtureSolver):
 def _descend(
     problem: Any, start: np.ndarray, value: float, max_iter: int, tol: float, history_size: int, callback: Callable
 ) -> tuple[Any, bool, bool]:
-    """Run L-BFGS and return its result, whether it has converged, and whether the callback stopped it."""
+    """Run L-BFGS; return the result, whether L-BFGS has converged, and whether the callback stopped it."""
     # value: loss at the start
     # converged: whether the gradient is within the tolerance, or recent iterations gained too little
     # callback: function called after each iteration; if it returns True, the run stops without convergence
@@ -508,7 +508,7 @@ class ScaledSGD(MixtureSolver):
         losses, best, n_stale, was_stopped = [problem.value], problem.start, 0, False
 
         def after_epoch(point: Any) -> bool:
-            """Compute the loss over all samples, and stop training if it no longer decreases."""
+            """Compute the loss over all samples, and stop training if the loss no longer decreases."""
             nonlocal best, n_stale, was_stopped
             value, _ = problem(point.x)
             if not np.isfinite(value):  # the steps are too long, and further steps would not be better

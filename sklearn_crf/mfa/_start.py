@@ -53,7 +53,7 @@ def combine_class_starts(classes, noise, floor):
     pooled = np.zeros((group[-1] + 1, means.shape[1]))
     np.add.at(pooled, group, counts.reshape(-1, 1) * residual)
     pooled /= np.bincount(group, weights=counts.ravel())[:, None]
-    # Start above the floor, because noise that starts at the floor would not leave it in the first iterations.
+    # Start above the floor, because noise that starts at the floor would stay there in the first iterations.
     log_noise = np.log(np.maximum(pooled, max(floor, 1e-4)))
     log_prior = np.log(per_class / per_class.sum())
     return MixtureParameters(log_prior, np.log(counts / per_class[:, None]), means, loadings, log_noise)
@@ -91,7 +91,7 @@ def compute_principal_loadings(X, weight, n_factors, seed):
         found = len(singular)
         values, vectors = np.zeros(n_factors), np.zeros((n_features, n_factors))
         values[:found], vectors[:, :found] = singular**2, rows.T
-    # Where there is no variance, rounding errors would determine the directions, so use the axes of features instead.
+    # Without variance, rounding errors would determine the directions. Use the axes of features as directions instead.
     # The threshold is absolute, because the variance in a class of equal samples is only a rounding error.
     empty = np.flatnonzero(values <= 1e-10 * max(variances.sum(), 1.0))
     vectors[:, empty] = np.eye(n_features)[:, empty]
@@ -120,7 +120,7 @@ def make_kmeans_partition(n_components, seed):
         rows = rng.choice(len(X), _tuning.START_SAMPLES, replace=False)
         some = X[rows], weight[rows]
         runs = [_run_kmeans(*some, _seeds(*some, n_components, rng)) for _ in range(3)]
-        # If several runs found the same clusters, choose the first run, whatever the rounding errors of their sums.
+        # If several runs found equal clusters, choose the first run; the tolerance allows for rounding errors of sums.
         least = min(inertia for inertia, _, _ in runs) * (1 + 1e-9)
         return _run_kmeans(X, weight, next(centres for inertia, _, centres in runs if inertia <= least))[1]
 

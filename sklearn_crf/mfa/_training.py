@@ -23,7 +23,7 @@ from sklearn_crf.optimize import AdaGradState, adagrad_steps
 
 
 def find_starts(samples, family, init, seeds, n_jobs=None):
-    """Find the initial values of each restart, which depend on its seed but not on the criterion."""
+    """Find the initial values of each restart; they depend on the seed of the restart, but not on the criterion."""
     if isinstance(init, MixtureParameters):
         return [samples.units.to_standard(init) for _ in seeds]
     n_classes = int(samples.labels.max()) + 1
@@ -72,7 +72,7 @@ def train(data, plan, on_iteration=ignore_iterations, starts=None):
     if starts is None:
         found = find_starts(data.samples, family, plan.init, plan.seeds, plan.n_jobs)
         starts = list(zip(found, plan.seeds, strict=True))
-    # Restarts on shards run one after the other, because each needs sums over all shards.
+    # Restarts on shards run one after the other, because each restart needs sums over all shards.
     n_jobs = plan.n_jobs if data.is_in_memory else 1
     # Use threads if there is a callback, because other processes could not report iterations.
     map_restarts = map_coarse if data.is_in_memory and on_iteration is ignore_iterations else map_tasks
@@ -102,7 +102,7 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
     """
     # asked: Choice; plan_of: function of a Choice that returns a plan of one restart
     # returns: Choice
-    # Copies of a sample are held out together, so that they have the same effect as a larger weight.
+    # Copies of a sample are held out together, so that copies have the same effect as a larger weight.
     samples, least = data.samples, asked.without_auto.n_components
     ranks, counts = _ranks(samples)
     if not asked.is_open or counts.min() < _tuning.FOLDS * (least + 1):

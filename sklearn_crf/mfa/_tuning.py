@@ -25,13 +25,13 @@ N_CLOSED = 2
 
 # L-BFGS stops if this number of iterations together gain less than the tolerance, even if gradients are still large.
 # Gradients with respect to the variances of almost constant features stay large.
-# A smaller number ends some fits too early.
+# With a smaller number, some fits end too early.
 N_FLAT = 20
 
 # Number of epochs without a gain after which stochastic gradient descent ends.
 N_STALE = 5
 
-# SGD counts as converged if L-BFGS, started from its result, gains less than this fraction of the gain of all epochs.
+# SGD has converged if L-BFGS, started from the result of SGD, gains less than this fraction of the gain of all epochs.
 # With a smaller fraction, fewer fits count as converged.
 SHARE_LEFT = 0.01
 
@@ -57,10 +57,10 @@ MOST_DISTINCT, LARGEST_SHARE = 5, 0.01
 # Smaller blocks use vector instructions less well; larger blocks leave threads without work.
 BLOCK_SAMPLES = 256, 2048
 
-# Maximum number of entries of the temporary arrays of a block in predictions. Larger blocks exceed the cache.
+# Maximum number of entries in a block's temporary arrays during prediction. Larger blocks exceed the cache.
 BLOCK_NUMBERS = 2**19
 
-# Number of entries that one task searches for missing values, which takes some milliseconds.
+# Number of entries in which one task searches for missing values. Such a task takes a few milliseconds.
 # With smaller tasks, several threads would save no time.
 NUMBERS_OF_A_TASK = 2**22
 
