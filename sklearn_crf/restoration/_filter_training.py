@@ -59,8 +59,8 @@ class Parameters:
     """Layout of a parameter vector: coefficients of filters in the cosine basis, weights of Gaussians, and pulls."""
 
     # Filters have norm one, so that their response to noise is about one.
-    # Influences are divided by the number of pixels of a filter, so that the responses of all filters sum to the image
-    # minus its mean.
+    # Influences are divided by the number of pixels of a filter.
+    # The responses of all filters then sum to the image minus its mean.
 
     def __init__(self, n_stages: int, n_filters: int, side: int) -> None:
         self.basis, self.gaussians = cosines(side), gaussians() / side**2

@@ -227,7 +227,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return self
 
     def _check_n_filters(self) -> int:
-        """Return the number of filters; raise InvalidParameterError if it, or the filter size, is invalid."""
+        """Return the number of filters; raise InvalidParameterError if this number or the filter size is invalid."""
         if self.filter_size % 2 == 0:
             raise InvalidParameterError(f"filter_size must be an odd number, got {self.filter_size}.")
         most = self.filter_size**2 - 1
@@ -345,7 +345,7 @@ def _check_fitted_arrays(model: Any) -> None:
 
 
 def restore_planes(filters: LearnedFilters, planes: list, units: list) -> list:
-    """Restore planes (H, W), each of which is divided by its entry of ``units``."""
+    """Restore planes (H, W); ``units`` holds the unit of the damage of each plane."""
     stages, tasks = Stages(filters.filters_, filters.weights_, filters.pull_), list(zip(planes, units, strict=True))
     return map_coarse(partial(_restore_plane, stages), tasks, filters.n_jobs)
 
@@ -369,7 +369,7 @@ class _Images(NamedTuple):
 
     @classmethod
     def of(cls, given: Any, name: str) -> "_Images":
-        """Split images with one or several channels into planes, after checking them."""
+        """Check images with one or several channels, and split them into planes."""
         if not (hasattr(given, "__len__") and hasattr(given, "__getitem__")) or not len(given):
             raise ValueError(f"{name} must hold images of shape (H, W) or (H, W, C), got {type(given).__name__}.")
         require_several(given)

@@ -27,7 +27,7 @@ class PhotoNoise(NamedTuple):
 
     @classmethod
     def of(cls, values: np.ndarray, is_white: bool, is_bounded: bool) -> "PhotoNoise":
-        """Describe the noise of an image, (H, W) or (H, W, C); with ``is_white``, its variance is equal everywhere."""
+        """Describe the noise of an image, (H, W) or (H, W, C); with ``is_white``, the variance is equal everywhere."""
         # is_bounded: whether 0 and 255 stand for the ends of a usual range, not for the smallest and largest value
         # The comparisons have a tolerance, because conversion to the range of bytes has rounding errors.
         at_low, at_high = values <= BYTES[0] + 1e-6, values >= BYTES[1] - 1e-6
@@ -95,7 +95,7 @@ def _estimate_offset(values: np.ndarray, clipped: np.ndarray | None) -> float:
 
 
 def _compute_moments_of_squares(values: np.ndarray, clipped: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for square blocks with few clipped values, the mean of the block and the variance of its finest detail.
+    """Return, for each square block with few clipped values, the mean value and the variance of the finest detail.
 
     The variance is corrected for clipping.
     """

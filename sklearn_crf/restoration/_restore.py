@@ -192,7 +192,7 @@ class _Task(NamedTuple):
         return cls(noise, chosen, kernel, scale, quality, n_jobs)
 
     def on(self, photo: _Photo, gaps: np.ndarray | None) -> _Task:
-        """Return the task for one photo, in which ``jpeg`` is True or False."""
+        """Return the task for one photo; in this task, ``jpeg`` is True or False."""
         return self if self.jpeg != "auto" else self._replace(jpeg=gaps is None and photo.is_compressed)
 
     def planes(self, planes: list, levels: Any) -> list:
@@ -270,7 +270,7 @@ class _Photo(NamedTuple):
 
     @classmethod
     def of(cls, image: Any, name: str) -> _Photo:
-        """Check an array (H, W), (H, W, 3) or (H, W, 4), and return it as a photo."""
+        """Check an array (H, W), (H, W, 3) or (H, W, 4), and convert it to a photo."""
         image = as_pixels(image, name)
         if image.ndim == 3 and image.shape[2] == 1:
             raise ValueError(f"{name} has shape {image.shape}: pass a grey image as {name}[..., 0].")
@@ -313,7 +313,7 @@ class _Photo(NamedTuple):
 
     @property
     def is_compressed(self) -> bool:
-        """Whether JPEG compressed the photo, whose noise is weaker than the smallest step of the tables."""
+        """Whether the photo was compressed by JPEG, with noise weaker than the smallest quantisation step."""
         values = self.bytes
         step = find_least_step(values)
         return step > 0 and estimate_noise(self.divide(values)[0]) < step

@@ -45,7 +45,7 @@ MARGIN = 4
 
 # For training on a range of JPEG qualities, the unit of an image is UNIT_OF_TABLES times the factor of its tables.
 # UNIT_OF_TABLES is the root mean square error of photographs at a quality of 10.
-# LEAST_FACTOR is the factor at which all entries of the tables are one.
+# LEAST_FACTOR is the factor of tables whose entries are all 1.
 UNIT_OF_TABLES = 1.8
 LEAST_FACTOR = 0.06
 
