@@ -32,7 +32,7 @@ _METHODS = ("predict_log_proba", "predict_proba", "decision_function")
 
 @options(kw_only=False)
 class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto_wrap_output_keys=None):
-    r"""Replace the features of each node by the class scores of a classifier, which then serve as features of a field.
+    r"""Replace the features of each node by class scores from a classifier; a field then uses the scores as features.
 
     .. math::
         x_s \mapsto \bigl(\log p(y_s = 1 \mid x_s), \dots, \log p(y_s = K \mid x_s)\bigr)
@@ -328,7 +328,7 @@ class _NodeClassifier(ClassifierMixin, HoldsOptions):
         return self
 
     def use(self, fitted, X):
-        """Use a fitted classifier instead of fitting one."""
+        """Use a classifier that is already fitted."""
         self._set(fitted, _node_transformer.read_nodes(X, getattr(fitted, "feature_names_in_", None))[2])
 
     def _set(self, fitted, names):

@@ -48,7 +48,7 @@ def as_images(X):
 
 
 def match_layout(X, results):
-    """Return results of images as one array if X was one array, otherwise as an object array."""
+    """Return the results for images as one array if X is one array, otherwise as an object array."""
     return np.stack(results) if is_stack(X) and isinstance(results[0], np.ndarray) else make_object_array(results)
 
 
@@ -64,7 +64,7 @@ def read_grey_planes(images, name, transformer):
 
 
 def iterate_centred_planes(image):
-    """Yield, for each channel, the channel minus its mean in float32 (which keeps more digits), and the mean."""
+    """Yield, for each channel, the centred channel in float32, and the mean; centring keeps more digits."""
     for channel in np.moveaxis(image, 2, 0):
         level = np.float32(channel.mean(dtype=np.float64))
         yield channel.astype(np.float32) - level, level

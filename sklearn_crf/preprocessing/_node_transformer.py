@@ -241,7 +241,7 @@ def _stack_frames(frames):
     stacked = pandas.concat(frames, ignore_index=True)
     for name in frames[0].columns:
         columns = [frame[name] for frame in frames]
-        # If categories differ between frames, concat would convert them to objects.
+        # If categories differ between frames, pandas.concat converts them to objects.
         if all(isinstance(column.dtype, pandas.CategoricalDtype) for column in columns):
             stacked[name] = union_categoricals(columns, ignore_order=True)
     return stacked
@@ -316,7 +316,7 @@ def flatten_labels(y, examples):
 
 
 def labelled_rows(rows, labels, missing_label):
-    """Return the rows whose labels are known, and their labels."""
+    """Return the rows with known labels, and these labels."""
     values = encoding.convert_to_label_array(labels)
     missing = encoding.mask_missing_nodes(values, missing_label)
     known = np.flatnonzero(~missing)

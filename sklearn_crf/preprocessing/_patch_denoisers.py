@@ -53,7 +53,7 @@ class PatchDenoiser(ChannelTransformer, auto_wrap_output_keys=None):
         return _MARGIN
 
     def _check_parameters(self) -> None:
-        # The names of features contain the numeric parameters, which are checked when the names are built.
+        # The names of features contain numeric parameters. Building the names therefore checks these parameters.
         self._name_channel_features()
 
     def _compute_guides(self, image, n_threads, before):

@@ -165,7 +165,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
 
     def _learn_from_shards(self, shards):
         """Learn the vocabulary from the names that each shard returns."""
-        # Send a clone, because a fitted estimator would include its vocabulary.
+        # Send a clone, because a fitted estimator would also send the vocabulary.
         of_nodes, of_edges, n_sequences = zip(*shards.map(_count_shard_names, clone(self)), strict=True)
         if not sum(n_sequences):
             raise ValueError("X contains no sequence: at least one is needed to determine the columns.")
@@ -283,7 +283,7 @@ def _count_shard_names(shard: Shard, vectorizer):
 
 
 def _join_vocabulary(parts, min_count):
-    """Return the vocabulary of several parts, given their names and counts."""
+    """Return the joint vocabulary of several parts; ``parts`` holds the names and counts of each part."""
     total: dict[str, int] = {}
     for names, counts in parts:
         for name, count in zip(names, counts.tolist(), strict=True):
@@ -300,5 +300,5 @@ def _examples(chains, edges):
 
 
 def _iterate_pair_features(features, X):
-    """Yield, for each sequence, the list of features of its pairs of neighbouring tokens."""
+    """Yield, for each sequence, a list with the features of each pair of neighbouring tokens."""
     return ([features(*pair) for pair in pairwise(sequence)] for sequence in X)
