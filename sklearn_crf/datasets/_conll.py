@@ -18,7 +18,7 @@ class ColumnText(NamedTuple):
     """Sentences that were read from a file in columns."""
 
     columns: tuple[list[list[str]], ...]  # for each column, the entries of each sentence
-    documents: np.ndarray  # (n_sentences,) int, for each sentence the index of its document, from 0
+    documents: np.ndarray  # (n_sentences,) int, index of the document that contains each sentence, from 0
     comments: list[list[str]]  # for each sentence, the comments before or inside it
 
 

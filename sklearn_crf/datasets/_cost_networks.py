@@ -137,7 +137,7 @@ def _iterate_named(items: list) -> Iterator[tuple]:
 
 
 def _read_variables(path: Path, variables: list) -> tuple[np.ndarray, dict, list]:
-    """Return each variable's number of states, the index of each variable name, and the index of each named value."""
+    """Return the state count of each variable, variable indices by name, and value indices by name."""
     sizes, node_of, state_of = [], {}, []
     for node, (name, domain) in enumerate(_iterate_named(variables)):
         named = isinstance(domain, list)
@@ -166,7 +166,7 @@ def _find_index(path: Path, word: Any, names: dict, size: int, what: str) -> int
 def _read_function(
     path: Path, f: int, fields: Any, n_states: np.ndarray, node_of: dict, state_of: list, sign: float
 ) -> tuple[np.ndarray, Costs | str]:
-    """Return the scope of a function and its costs; in place of shared costs, return the name of their function."""
+    """Return the scope of a function, and its costs; if another function has the costs, return this function's name."""
     if not isinstance(fields, list):
         raise ValueError(f"{path}: function {f} must be an object, found {fields!r}.")
     content = dict(zip(fields[::2], fields[1::2], strict=False)) if all(isinstance(k, str) for k in fields[::2]) else {}
@@ -245,7 +245,7 @@ def _convert_to_model(path: Path, n_states: np.ndarray, scopes: list, tables: li
     lowest = np.array([_find_lowest(table) for table in tables])
     lowest[np.isinf(lowest)] = 0.0
     limits = top - (lowest.sum() - lowest)
-    # Functions that share their costs get one table object, which the model stores once.
+    # Functions with shared costs get the same table object, which the model stores once.
     converted = {(id(table), limit): _to_scores(table, limit) for table, limit in zip(tables, limits, strict=True)}
     factors = [(scope, converted[id(table), limit]) for scope, table, limit in zip(scopes, tables, limits, strict=True)]
     with _text.name_file_in_errors(path):

@@ -164,7 +164,7 @@ class NumberReader:
         return self.whole(self.take(n, what, lowest, highest), what)
 
     def whole(self, numbers, what):
-        """Convert numbers from a file to int64; raise ValueError if one is not an integer."""
+        """Convert numbers from a file to int64; raise ValueError if a number is not an integer."""
         fractional = numbers != np.floor(numbers)
         if fractional.any():
             raise ValueError(f"{self.path}: {what} must be integers, found {numbers[np.argmax(fractional)]:g}.")

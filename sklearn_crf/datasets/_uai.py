@@ -247,7 +247,7 @@ def read_evidence(
 
 
 def _find_sample_start(path, values, sample):
-    """Return where the sample of evidence starts in the numbers of a file, which is 0 in the single-sample format."""
+    """Return where a sample of evidence starts in the numbers of a file; in the single-sample format, this is 0."""
     starts = _find_sample_starts(path, values)
     if sample is None:
         if len(starts) > 1:
