@@ -21,7 +21,7 @@ from sklearn_crf.model_selection import coupling_audit
 
 @dataclass(eq=False, repr=False)
 class PairwiseTablesDisplay:
-    """Coloured matrices of learned pairwise tables, or of errors in the frequencies of label pairs on edges.
+    """Coloured matrices that show learned pairwise tables, or errors in the frequencies of label pairs on edges.
 
     Create displays with :meth:`from_estimator` or :meth:`from_predictions`; the constructor only stores its arguments.
 
@@ -306,7 +306,7 @@ class CouplingAuditDisplay:
     def from_estimators(
         cls, estimators: Any, X: Any, y: Any, *, inference: Any, ax: Any = None, **options: Any
     ) -> CouplingAuditDisplay:
-        """Run an audit and draw it.
+        """Run an audit and draw its results.
 
         Parameters
         ----------
