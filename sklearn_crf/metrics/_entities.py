@@ -156,7 +156,7 @@ def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: 
 
 
 def _as_entity(given):
-    """Convert an argument to an entity, or raise ValueError if it is not one."""
+    """Convert an argument to an entity; raise ValueError if the argument is not an entity."""
     if not (isinstance(given, Sequence) and len(given) == 3 and isinstance(given[0], str)):
         raise ValueError(f"found must hold entities, (kind, start, stop) such as ('PER', 0, 2), got {given!r}.")
     return Entity(given[0], as_integer(given[1], "start", lowest=-MAX_INT32), as_integer(given[2], "stop"))
