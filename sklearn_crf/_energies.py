@@ -159,7 +159,7 @@ def marginals(
 
 
 def _as_model(unary, pairwise, edges, edge_weight, connectivity, costs):
-    """Build a pairwise model from the arguments; return the model and the shape of its labels."""
+    """Build a pairwise model from the arguments; return the model and the shape of the labels."""
     if not isinstance(costs, bool | np.bool_):
         raise TypeError(f"costs must be True or False, got {costs!r}.")
     unary = _as_numbers(unary, "unary", costs)

@@ -28,7 +28,7 @@ def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
     fitted attributes. A method that requires y raises ValueError if y is missing or None, or if X is Shards, which
     contain their own labels.
     """
-    # has_estimators: whether parameters can be estimators of the user, which check their own parameters
+    # has_estimators: whether parameters can be estimators of the user; such estimators check their own parameters
     if method is None:
         return partial(fits, has_estimators=has_estimators)
     checked = _fit_context(prefer_skip_nested_validation=not has_estimators)(method)

@@ -32,7 +32,7 @@ SCORE_LIMITS = {np.dtype(np.float32): 1e18, np.dtype(np.float64): 1e100}
 
 
 def n_joint_states(n_states: ArrayLike, axis: int | None = None) -> Any:
-    """Return the number of joint states in float64, which is the product of state counts (inf if it overflows)."""
+    """Return the number of joint states, which is the product of state counts, in float64 (inf if it overflows)."""
     with np.errstate(over="ignore"):
         return np.prod(np.asarray(n_states), axis=axis, dtype=np.float64)
 
@@ -49,7 +49,7 @@ def first_of_equal(keys: np.ndarray) -> np.ndarray:
 
 
 def as_integer(value: Any, name: str, *, lowest: int = 0, highest: int = MAX_INT32) -> int:
-    """Convert an integer of any type to int, or raise ValueError unless it is an integer within the bounds."""
+    """Convert an integer of any type to int; raise ValueError if the value is not an integer within the bounds."""
     # name: name of the argument in error messages
     try:
         number = index(value)
@@ -148,7 +148,7 @@ def require_numbers(values: Any, name: str) -> None:
             raise ValueError(f"{name} must hold numbers, got {found} ({values.dtype}): {needed}.")
 
 
-# For each kind of entry that NumPy would silently convert to numbers: advice on how to convert it, and its types.
+# For each kind of entry that NumPy would silently convert to numbers: advice on conversion, and the NumPy types.
 _NO_NUMBERS: dict[str, Any] = {
     "strings": ("convert digits by astype(float), categories by OneHotEncoder", str, bytes),
     "durations": ("divide them by a unit, as in X / np.timedelta64(1, 's')", np.timedelta64, timedelta),

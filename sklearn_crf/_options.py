@@ -13,7 +13,7 @@ _INHERITED = ("Parameters", "Attributes")
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def options(cls: Any = None, *, kw_only: bool = True, **defaults: Any) -> Any:
-    """Add a constructor to a class, with its annotated fields as parameters.
+    """Add a constructor to a class; the parameters of the constructor are the annotated fields of the class.
 
     A subclass may add fields, and its docstring describes only the added fields. Descriptions of inherited fields are
     copied from the base class, with the defaults of the subclass. With ``kw_only=False``, the fields that the class
@@ -31,7 +31,7 @@ def options(cls: Any = None, *, kw_only: bool = True, **defaults: Any) -> Any:
 
 
 def _inherit_doc_entries(cls) -> str:
-    """Return the docstring of a class, with entries for the parameters and attributes that only its bases describe."""
+    """Return the docstring of a class, extended by the parameters and attributes that only base classes describe."""
     own = _split_sections(cls.__doc__)
     bases = [
         _split_sections(base.__doc__) for base in reversed(cls.__mro__[1:]) if "__dataclass_fields__" in vars(base)
@@ -63,7 +63,7 @@ def _split_sections(text):
 
 
 def _split_entries(lines):
-    """Split a section into a dict from the names of entries to their lines."""
+    """Split a section into a dict from the name of each entry to the lines of the entry."""
     found: dict[str | None, list[str]] = {}
     name = None
     for line in lines:

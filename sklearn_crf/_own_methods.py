@@ -33,7 +33,7 @@ class ChecksOwnMethods:
 
 
 def must_be(*kinds: type) -> Callable[..., Any]:
-    """Return a check for ``_returns`` that requires an object of one of the given classes."""
+    """Return a check for ``_returns``, which requires an object of a given class."""
 
     def check(found, *arguments, **options):
         if not isinstance(found, kinds):
@@ -80,7 +80,7 @@ def restoring(found):
 
 
 def require_numbers(name: str, values: Any, *shapes: tuple[int | None, ...]) -> None:
-    """Raise ValueError unless values are an array or sparse matrix of finite numbers, of one of the given shapes."""
+    """Raise ValueError unless ``values`` is an array or sparse matrix of finite numbers that has a given shape."""
     # shapes: None stands for any length
     if issparse(values):
         # Kernels use the indices of a sparse matrix without checks.

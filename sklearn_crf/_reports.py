@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sklearn.exceptions import ConvergenceWarning
 
-# Packages whose frames may lie between the user's code and a warning: this package, its callers and dependencies.
+# Packages whose frames may lie between user code and a warning: this package, packages that call it, dependencies.
 _BETWEEN = {"sklearn_crf", "sklearn", "joblib", "scipy", "concurrent", "threading", "contextlib", "functools"}
 
 

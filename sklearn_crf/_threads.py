@@ -100,7 +100,7 @@ class _HelperThreads:
         self._executor, self._n_helpers = None, 0
 
     def close(self):
-        """End all helpers, and wait for them unless they are working.
+        """End all helper threads, and wait until they have ended unless they are in use.
 
         Helpers end before a fork, because Python issues a warning if a process forks while threads run.
         """
@@ -211,7 +211,7 @@ def _run_shared_items(function, n_items, n_threads):
         try:
             raise error
         finally:
-            del error, shared  # break the reference cycle of traceback and error, which would retain the results
+            del error, shared  # break the reference cycle between traceback and error, so that results are not retained
     return shared.results
 
 
@@ -295,7 +295,7 @@ def _report_after(function, ended):
 
 
 def count_external_workers(n_jobs: int | None) -> int:
-    """Return the number of workers of the user's joblib backend, or 0 if they are threads of this process."""
+    """Return the number of workers of the user's joblib backend, or 0 if the workers are threads of this process."""
     if getattr(_current, "is_in_fit", False):
         return 0
     # Prefer threads if no backend is set, because the default of joblib is processes.
@@ -412,7 +412,7 @@ _blas_limit = _SharedLimit()
 
 @contextmanager
 def limit_blas_threads():
-    """Limit BLAS to one thread within the context, so that its sums do not depend on the number of processor cores.
+    """Limit BLAS to one thread within the context, so that sums do not depend on the number of processor cores.
 
     Several threads may be in the context at the same time. The limit applies until the last thread leaves the context.
     """
@@ -441,7 +441,7 @@ def make_ordered_map(n_threads):
 
 
 def make_even_map(n_threads):
-    """Return a function like ``map`` for items of equal cost, each of which takes too little time for a thread.
+    """Return a function like ``map`` for items of equal cost that are too short to be sent to threads one by one.
 
     Each thread processes a range of items. Only a few results are in memory before the caller reads them.
     """

@@ -120,7 +120,7 @@ def top_transitions(
 
 
 def _get_field_and_names(estimator, feature_names):
-    """Return the field, and the names of the features on which it was fitted."""
+    """Return the field, and the names of the features on which the field was fitted."""
     field, given = estimator, feature_names
     if isinstance(estimator, Pipeline):
         field = estimator[-1]
@@ -147,7 +147,7 @@ def _iterate_node_weights(field, names) -> Iterator[NodeWeight]:
     coef = field.coef_
     if not sp.issparse(coef):
         coef = coef.reshape(-1, n_columns, len(names)).swapaxes(0, 1).reshape(n_columns, -1)
-    coef = sp.coo_array(coef)  # columns: features of nodes of type 0, then of type 1, ...
+    coef = sp.coo_array(coef)  # columns: node features for type 0, then for type 1, ...
     for row, column, weight in zip(coef.row.tolist(), coef.col.tolist(), coef.data.tolist(), strict=True):
         node_type, feature = divmod(column, len(names))
         yield NodeWeight(classes[row], names[feature], weight, node_type)
@@ -197,7 +197,7 @@ def _get_marked(field, attribute):
 
 
 def _append_marked(names, marked):
-    """Return the names of features, followed by the names of the indicators of missing values."""
+    """Return the names of features, followed by names for the indicators of missing values."""
     return [*names, *(f"{names[i]} missing" for i in marked)]
 
 

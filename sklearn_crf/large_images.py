@@ -171,7 +171,7 @@ def predict_in_tiles(
 
 
 def _check_out(out, shape, dtype):
-    """Return the array to which predictions are written, after checking its shape."""
+    """Check the shape of the array to which predictions are written, and return the array."""
     if out is None:
         return np.empty(shape, dtype=dtype)
     if tuple(getattr(out, "shape", ())) != shape:
@@ -200,7 +200,7 @@ def _predict_tree_field(estimator, image, out, tiles, margin, max_margin, infere
 
 
 class _TiledPrediction:
-    """Labels and models of the windows of one image, computed by one estimator."""
+    """Labels and models of windows of an image, computed by an estimator."""
 
     def __init__(self, estimator, image, out, inference, shape, max_margin):
         self.estimator, self.image, self.out = estimator, image, out
@@ -360,7 +360,7 @@ _LEAST_CLOSED, _MOST_OPEN = 0.5, 0.5
 
 
 def _agree_at_seams(task, margins):
-    """Label tiles until they agree at their seams; return the number of pixels on which they still disagree."""
+    """Label tiles until they agree at their seams; return the number of pixels on which tiles still disagree."""
     thought: dict = {}
     again = list(margins)
     while again:
@@ -383,7 +383,7 @@ def _agree_at_seams(task, margins):
     return sum(n_wrong.values())
 
 
-# Number of rows or columns beyond a tile in which the labels of its window must agree with the neighbouring tiles.
+# Labels of a tile's window must agree with neighbouring tiles within this number of rows or columns beyond the tile.
 _SEAM = 2
 
 

@@ -125,7 +125,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
 
 
 def _compute_histograms(y, missing_label):
-    """Return, for each example and class, the fraction of the class's nodes that it holds, (n_examples, n_classes)."""
+    """Return, for each example and class, the fraction of the class's nodes in the example, (n_examples, n_classes)."""
     parts = []
     for i, labels in enumerate(y):
         flat = convert_to_label_array(labels).ravel()

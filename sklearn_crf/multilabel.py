@@ -183,7 +183,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     @fits(has_estimators=True)
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> MultiLabelField:
-        """Fit the field to rows and their labels.
+        """Fit the field to rows and to the labels of each row.
 
         Parameters
         ----------
@@ -262,7 +262,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def predict_proba(
         self, X: ArrayLike, evidence: ArrayLike | None = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:
-        """Predict the probability of each label, which is the marginal probability of its node in the field.
+        """Predict the probability of each label, which is the marginal probability of the label's node in the field.
 
         Parameters
         ----------
@@ -376,7 +376,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
 
 def _check_fitted(field: Any) -> None:
-    """Raise ValueError unless the labels, their values and edges, and the fitted field are consistent."""
+    """Raise ValueError unless labels, label values, edges and the fitted field are consistent."""
     if not hasattr(field, "estimator_"):
         return
     require_classes(field.values_)
