@@ -1,4 +1,4 @@
-"""Conversion of X, y and sample_weight to batches of examples, and conversion of results to the layout of X."""
+"""Conversion of X, y and sample_weight to batches of examples, and of results to the layout of X."""
 
 from sklearn_crf.encoding._added_features import (
     Filling,

@@ -1,4 +1,4 @@
-"""Features appended to the features of X: indicators of filled missing values, and of the ends of sequences."""
+"""Features that are appended to the features of X: indicators of missing values, and of the ends of sequences."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -15,14 +15,14 @@ from sklearn_crf.encoding._examples import replace_fields
 
 @dataclass(frozen=True, eq=False)
 class MeanFilling:
-    """Means that replace missing values, and the features that have an indicator because of gaps in training data."""
+    """Means that replace missing values, and the features with gaps in training, which have an indicator."""
 
     values: np.ndarray  # (n_features,)
     marked: np.ndarray  # (n_marked,) ascending
 
     @classmethod
     def of(cls, sums: np.ndarray, name: str) -> "MeanFilling":
-        """Return a filling with the weighted means of the known values, given the result of ``_sum_known``."""
+        """Make a filling with the weighted means of the known values, from the result of ``_sum_known``."""
         # sums: (4, n_features); name: name of the features in errors
         lacking = np.flatnonzero(sums[3] == 0)
         if len(lacking):
@@ -30,7 +30,7 @@ class MeanFilling:
         return cls(sums[0] / sums[1], np.flatnonzero(sums[2]))
 
     def fill(self, features: Any, name: str) -> Any:
-        """Return the features with missing values replaced, followed by an indicator of each marked feature."""
+        """Replace missing values of features, and append an indicator for each marked feature."""
         # features: (..., n_features)
         known, gaps = _split_gaps(features, self.values, name)
         new = np.setdiff1d(_find_columns(gaps), self.marked)
@@ -40,7 +40,7 @@ class MeanFilling:
 
 
 def _split_gaps(features: Any, values: np.ndarray, name: str) -> tuple[Any, Any]:
-    """Return features with gaps replaced by the values of their columns, and booleans that mark the gaps."""
+    """Replace gaps in features by the value of the column; return the filled features, and a mask of the gaps."""
     # values: (n_features,)
     if isinstance(features, np.ndarray):
         gaps = np.isnan(features)
@@ -57,16 +57,16 @@ def _split_gaps(features: Any, values: np.ndarray, name: str) -> tuple[Any, Any]
 
 
 def _find_columns(gaps: Any) -> np.ndarray:
-    """Return the columns of a mask that have a gap."""
+    """Return the indices of the columns that contain a gap, given the mask of gaps."""
     if sp.issparse(gaps):
         return np.unique(gaps.indices)
     return np.flatnonzero(gaps.reshape(-1, gaps.shape[-1]).any(axis=0))
 
 
 def _sum_known(parts: Iterable[tuple[Any, np.ndarray]], n_features: int, name: str) -> np.ndarray:
-    """Sum over rows for each feature: known values, their weights, the number of gaps, the number of known values."""
-    # parts: pairs of features, (n, n_features), and weights, (n,)
-    # returns: (4, n_features); rows of weight 0 are not counted as known
+    """Sum over rows, for each feature: known values; their weights; the number of gaps; the number of known values."""
+    # parts: pairs of an array of features, (n, n_features), and the weights of its rows, (n,)
+    # returns: (4, n_features); values in rows of weight 0 do not count as known
     sums = np.zeros((4, n_features))
     for features, weight in parts:
         known, gaps = _split_gaps(features, np.zeros(n_features), name)
@@ -77,13 +77,13 @@ def _sum_known(parts: Iterable[tuple[Any, np.ndarray]], n_features: int, name: s
     return sums
 
 
-# Names of the fitted attributes of the filling of nodes, and of the filling of edges
+# Names of the fitted attributes that hold the filling of node features; the same for edge features.
 _ATTRIBUTES = ("fill_values_", "indicator_features_"), ("edge_fill_values_", "edge_indicator_features_")
 
 
 @dataclass(frozen=True, eq=False)
 class Filling:
-    """Filling of node features, and of edge features if all examples were given with edge features."""
+    """Filling of node features, and also of edge features if all examples were given with edge features."""
 
     nodes: MeanFilling
     edges: MeanFilling | None
@@ -97,7 +97,7 @@ class Filling:
 
     @classmethod
     def of(cls, parts: Iterable[tuple[np.ndarray, np.ndarray | None]]) -> "Filling":
-        """Return a filling with the weighted means of the training data, given ``sum_known_features`` of each part."""
+        """Make a filling with the weighted means of the training data, given ``sum_known_features`` of each part."""
         nodes, edges = zip(*parts, strict=True)
         edges = [own for own in edges if own is not None]
         return cls(
@@ -147,7 +147,7 @@ def sum_known_features(encoded: Encoded, weight: np.ndarray | None) -> tuple[np.
 
 
 def attributes_of_filling(filling: Filling | None) -> dict[str, np.ndarray | None]:
-    """Return a dict of the fitted attributes that hold a filling; its values are None if no feature was missing."""
+    """Return the fitted attributes that hold a filling, as a dict with values of None if no feature was missing."""
     parts = (None, None) if filling is None else (filling.nodes, filling.edges)
     return {
         name: value
@@ -174,7 +174,7 @@ def _iterate_edge_features(encoded: Encoded, weight: np.ndarray) -> Iterator[tup
 
 
 def append_boundaries(encoded):
-    """Append indicators of first and last nodes to the features of sequences; a single row is both first and last."""
+    """Append indicators of first and last nodes to the features of sequences; a lone node is both first and last."""
     n_axes = encoded.lattice_ndim or 0
     if n_axes > 1 or (encoded.layout == "array" and encoded.lattice_ndim is None):
         what = f"lattices of {n_axes} axes" if n_axes > 1 else "fields over labels"
@@ -226,14 +226,14 @@ def _append_columns(features, columns):
 
 
 def _append_to_chain(features):
-    """Append indicators of the first and last node to a chain's features, quickly, since there may be thousands."""
+    """Append indicators of the first and last node to a chain's features; this is fast for thousands of chains."""
     n_nodes, n_features = features.shape
     if not sp.issparse(features):
         widened = np.zeros((n_nodes, n_features + 2), dtype=features.dtype)
         widened[:, :-2] = features
         widened[0, -2] = widened[-1, -1] = 1
         return widened
-    # The new columns are the last columns, so their entries are inserted at the ends of rows.
+    # The indicators are the last columns, so their entries are inserted at the ends of rows.
     places = [features.indptr[1], len(features.indices)]
     indptr = features.indptr.copy()
     indptr[1:] += 1

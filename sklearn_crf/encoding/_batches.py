@@ -65,7 +65,7 @@ def validate_sample_weight(sample_weight, n_examples):
 
 
 def scale_sample_weight(weight):
-    """Rescale very large or very small weights, so that sums and products with losses neither overflow nor vanish."""
+    """Rescale very large or very small weights, so that weighted losses and their sums neither overflow nor vanish."""
     if weight is None:
         return None
     largest = float(np.max(weight, initial=0.0))
@@ -82,9 +82,9 @@ def _format_node_weight_error(found):
 
 
 def make_object_array(parts):
-    """Collect arrays in a 1-D object array, the form of predictions and transformed examples if X is a list."""
+    """Collect arrays in a 1-D object array, which is the form of results if X is a list."""
     # returns: object array of shape (len(parts),)
-    # Assign parts one by one, because NumPy would merge parts of equal shape into a single array.
+    # Parts are assigned one by one, because NumPy would merge parts of equal shape into a single array.
     array = np.empty(len(parts), dtype=object)
     for i, part in enumerate(parts):
         array[i] = part
@@ -92,7 +92,7 @@ def make_object_array(parts):
 
 
 class _Limits(NamedTuple):
-    """Maximum number of nodes per batch: of forests, of examples with cycles, and of examples with factors."""
+    """Maximum number of nodes of a batch of forests, of examples with cycles, or of examples with factors."""
 
     forests: int
     cyclic: int
@@ -114,11 +114,12 @@ def make_batches(
     n_jobs=1,
     is_pending=False,
 ):
-    """Join consecutive examples to batches; by default, only forests are joined, up to ``max_nodes`` nodes per batch.
+    """Join consecutive examples to batches. By default, only forests are joined, to at most ``max_nodes`` nodes.
 
     The composition of batches does not depend on the number of threads or on the weights of examples.
     """
-    # sample_weight: (n_examples,); prepare: callable(Example) -> Example
+    # sample_weight: (n_examples,)
+    # prepare: callable(Example) -> Example, applied to the joined example of each batch
     if encoded.has_sparse_edges:
         max_nodes, max_cyclic_nodes = (min(n, _tuning.MOST_NODES_OF_TABLES) for n in (max_nodes, max_cyclic_nodes))
     limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes, mixes_forests)
@@ -131,14 +132,14 @@ def make_batches(
 
 
 class _PendingExample:
-    """Joined example of a batch of chains, which is not stored but joined again each time it is used."""
+    """Joined example of a batch of chains. It is not stored, but joined anew each time it is used."""
 
     def __init__(self, make, encoded, start, stop):
         self.make = make
         self._encoded, self._start, self._stop = encoded, start, stop
 
     def made_by(self, make):
-        """Return a pending example of the same chains, which another function, ``make``, joins when they are used."""
+        """Return a pending example of the same chains that is joined by another function, ``make``."""
         return _PendingExample(make, self._encoded, self._start, self._stop)
 
     @property
@@ -150,7 +151,7 @@ class _PendingExample:
         return ChainFeatures(items.dtype, items.is_dense, 0, items.lengths[part], items.places[part], (items,))
 
     def __reduce__(self):
-        # Send only the joined example to another process, not all examples of X.
+        # Another process gets only the joined example, not all examples of X.
         return _keep_example, (self.make(),)
 
 
@@ -166,7 +167,7 @@ def _postpone_joining(batch, settle):
 
 
 def complete_batch(batch):
-    """Return the batch with its example joined; a pending example is joined now."""
+    """Return the batch with its joined example; if the example is pending, it is joined now."""
     example = batch.example
     return replace(batch, example=example.make()) if isinstance(example, _PendingExample) else batch
 
@@ -179,10 +180,10 @@ class ChainFeatures(NamedTuple):
     length: int  # number of nodes of each chain; 0 if lengths differ
     lengths: np.ndarray | None  # (n_chains,) int64; None if all lengths are equal
     places: np.ndarray | None  # (n_chains, 1 or 4) int64, addresses of the features of each chain
-    arrays: tuple  # arrays to keep alive; if places is None, the features of all nodes (dense, or three CSR arrays)
+    arrays: tuple  # arrays to keep alive; if places is None, the features of all nodes, dense or as CSR arrays
 
     def fields(self, first_node: int) -> list[int]:
-        """Return the values of the fields of ChainBatch in C++."""
+        """Return the values of the fields of the C++ structure ChainBatch."""
         of_chains = [0 if each is None else each.ctypes.data for each in (self.lengths, self.places)]
         of_nodes = [0 if self.places is not None else each.ctypes.data for each in self.arrays]
         return [first_node, self.length, *of_chains, *of_nodes, *[0] * (3 - len(of_nodes))]
@@ -209,7 +210,7 @@ def chain_features(batch):
 
 
 def _list_arrays(features):
-    """Return the array of dense features or the three arrays of a CSR matrix as a tuple, or None for other features."""
+    """Return a tuple with the array of dense features or the three arrays of CSR features; None for other features."""
     if isinstance(features, np.ndarray):
         return (features,) if features.flags.c_contiguous else None
     if isinstance(features, sp.csr_matrix | sp.csr_array) and features.nnz <= MAX_INT32:
@@ -218,12 +219,11 @@ def _list_arrays(features):
 
 
 def _finish_batch(batch, encoded, prepare, keeps_edges, n_threads):
-    """Join the examples of a batch into one, store its edge features if they are small enough, and prepare it."""
+    """Join the examples of a batch into one example, store its edge features if they are small, and prepare it."""
     batch = complete_batch(batch)
     example = batch.example
     if isinstance(example, ComputedEdges):
-        # If edge features are not stored in general (``keeps_edges``), constant features are stored only for small
-        # graphs.
+        # With ``keeps_edges=False``, edge features are not stored, except constant features of small graphs.
         is_constant = example.has_constant_edges and (
             keeps_edges or example.graph.n_edges <= _tuning.MOST_CONSTANT_EDGES
         )
@@ -260,7 +260,7 @@ def _build_array_batches(encoded, labels, sample_weight, limits):
         stop = min(start + most, encoded.n_examples)
         n_members = stop - start
         if n_members not in unions:
-            # Batches of equal size share a graph, so that neighbour lists and traversal order are computed once.
+            # Batches of equal size share a graph, so that neighbour lists and traversal orders are computed only once.
             edge_type, node_type = encoded.edge_type, encoded.node_type
             if n_members > 1:
                 edge_type = np.tile(choose_edge_types(edge_type, encoded.graph), n_members)
@@ -303,7 +303,7 @@ def _pack_chains(lengths, limits):
     ends, start = np.concatenate(([0], np.cumsum(lengths))), 0
     n_packs = -(-int(ends[-1]) // limits.forests)
     if n_packs > 1:
-        # Use an even number of batches with about equal work: otherwise one of two threads would wait for the last.
+        # The number of batches is even and their sizes are similar, so that two threads finish at about the same time.
         n_packs += n_packs % 2
     most = min(limits.forests, -(-int(ends[-1]) // n_packs) + int(lengths.max()))
     while start < len(lengths):
@@ -313,7 +313,7 @@ def _pack_chains(lengths, limits):
 
 
 def _pack_filled_examples(examples, sizes, limits):
-    """Yield the start and stop of each batch as :func:`_pack_examples` does, but leave out examples without nodes."""
+    """Yield the start and stop of each batch, as in :func:`_pack_examples`, but leave out examples without nodes."""
     ends = [-1, *np.flatnonzero(sizes == 0).tolist(), len(examples)]
     for before, stop in pairwise(ends):
         start = before + 1
@@ -347,9 +347,9 @@ def _pack_examples(examples, limits):
 
 
 def _join_examples(members, n_node_types, unions):
-    """Join examples to their disjoint union.
+    """Join examples to one example, their disjoint union.
 
-    Equal lists of graphs share one joined graph, which is cached in the dict ``unions``.
+    Calls with equal lists of graphs share one joined graph, which is cached in the dict ``unions``.
     """
     if len(members) == 1 and n_node_types == 1 and members[0].node_type is None and not members[0].has_factors:
         return members[0]
@@ -389,7 +389,7 @@ def _make_batch(example, start, sizes, labels, sample_weight):
 def tie_constant_edges(example):
     """Remove the edge features of an example if there is a single feature, equal to 1 on every edge.
 
-    Edges without features share tables, which inference then prepares once instead of for each edge.
+    Edges without features share tables. Inference then prepares each table once, not once per edge.
     """
     if isinstance(example, ComputedEdges):
         return replace_fields(example, edge_features=None) if example.has_constant_edges else example
@@ -410,7 +410,7 @@ def group_batches_to_join(batches, max_nodes, may_join=None, one_weight=False):
         n_nodes += len(batch.labels)
         if alone or not groups or n_nodes > max_nodes or not _can_join(groups[-1][-1], batch, one_weight):
             groups.append([batch])
-            # A batch that must not be joined forms a separate group.
+            # A batch that must not be joined is a group of its own, to which no other batch is added.
             n_nodes = np.inf if alone else len(batch.labels)
         else:
             groups[-1].append(batch)
@@ -429,8 +429,8 @@ def _can_join(a, b, one_weight):
 
 def unite_batches(batches, as_lattice=False):
     """Join several batches into one batch."""
-    # as_lattice: whether lattices of equal shape are joined to a lattice with one more axis, for which minimum cuts
-    # have faster kernels
+    # as_lattice: whether lattices of equal shape are joined to a lattice with an additional axis
+    # The reason for ``as_lattice`` is that kernels of minimum cuts are faster on lattices.
     if len(batches) == 1:
         return batches[0]
     examples = [batch.example for batch in batches]
@@ -460,7 +460,7 @@ def unite_batches(batches, as_lattice=False):
 
 
 def _stack_lattices(graphs):
-    """Stack equal lattices along a new axis; return the lattice, or None if they differ, and its edge order."""
+    """Stack equal lattices along a new axis; return the lattice and its edge order, or None if lattices differ."""
     first = graphs[0]
     if first.offsets is None or any(
         graph is not first

@@ -1,4 +1,4 @@
-"""Compact lists of examples that are joined directly from their arrays: chains, and fields on table rows."""
+"""Compact lists of chains or of fields on table rows, whose examples are joined directly from their arrays."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,30 +12,31 @@ from sklearn_crf.encoding import _array_lists, _tuning
 from sklearn_crf.encoding._examples import make_trusted_example
 from sklearn_crf.graphs import build_trusted_graph, lattice
 
-# Sparse formats of chains that are read without conversion.
+# Sparse formats in which chains are read without conversion.
 _KINDS = {sp.csr_matrix, sp.csr_array}
 
 
 class ChainList(Sequence):
-    """List of chains, all sparse or all dense, which makes each example when it is read.
+    """List of chains, all sparse or all dense, which makes each example only when the example is read.
 
     There may be many thousands of chains. Training and prediction read several chains at once, by :meth:`joined`.
     """
 
     def __init__(self, chains, lengths, places, arrays=None):
-        # chains: feature matrices, as given; lengths: (n_chains,), numbers of nodes
-        # places: addresses of the arrays of each chain, and of a sparse chain also its number of values (column 3)
+        # chains: feature matrices of the chains, unchanged
+        # lengths: (n_chains,), number of nodes of each chain
+        # places: addresses of the arrays of each chain; for sparse chains, column 3 contains the number of values
         # arrays: arrays of sparse chains, which keep the memory at ``places`` alive; None for dense chains
         self.chains, self.lengths, self.places, self._arrays = chains, lengths, places, arrays
         self._graphs, self._unions = {}, {}
 
     def __reduce__(self):
-        # ``places`` contains memory addresses, which are valid only in this process.
+        # ``places`` contains memory addresses, which are not valid in another process.
         return ChainList.of, (self.chains, (self.dtype,))
 
     @classmethod
     def of(cls, chains, dtypes, n_jobs=1):
-        """Make a ChainList of valid, finite chains with one of the given precisions; return None for any other list."""
+        """Make a ChainList of valid, finite chains with one of the given precisions, or return None for other lists."""
         kinds = _array_lists.one_of_each_type(chains).keys()
         are_arrays = kinds == {np.ndarray}
         if not are_arrays and not kinds <= _KINDS:
@@ -82,14 +83,13 @@ class ChainList(Sequence):
         return self._graphs[length]
 
     def joined(self, start, stop):
-        """Join consecutive chains to their disjoint union."""
+        """Join consecutive chains to one example, their disjoint union."""
         if stop == start + 1:
             return self[start]
         lengths = self.lengths[start:stop]
         key = lengths.tobytes()
         if key not in self._unions:
-            # Batches with the same sequence of chain lengths share a graph, so that its neighbour lists are computed
-            # once.
+            # Batches with equal sequences of chain lengths share a graph, whose neighbour lists are computed only once.
             n_nodes = int(lengths.sum())
             first = np.delete(np.arange(n_nodes, dtype=np.int32), np.cumsum(lengths) - 1)
             graph = build_trusted_graph(n_nodes, np.stack((first, first + np.int32(1)), axis=1))
@@ -107,7 +107,7 @@ class ChainList(Sequence):
         data, indices = np.empty(n_values, dtype=dtype), np.empty(n_values, dtype=np.int32)
         ptr = np.empty(n_nodes + 1, dtype=np.int64)
         _array_lists.joined_rows(places, lengths, data, indices, ptr)
-        # Skip the constructor, which would repeat checks that every chain has passed.
+        # The constructor with arrays is not used, because it would repeat checks that every chain has passed.
         joined = sp.csr_matrix((n_nodes, self.chains[0].shape[1]), dtype=dtype)
         index_type = np.int32 if n_values <= MAX_INT32 else np.int64
         joined.indices, joined.indptr = (part.astype(index_type, copy=False) for part in (indices, ptr))
@@ -116,7 +116,7 @@ class ChainList(Sequence):
 
 
 class RowFields(Sequence):
-    """List of examples, one for each row of a table; all nodes of an example have the features of its row.
+    """List of examples, one for each row of a table. All nodes of an example have the features of the example's row.
 
     Each node of an example has separate weights. Field classifiers accept the list as X. If there are many rows, it is
     read much faster than a list of :class:`~sklearn_crf.Example`.
@@ -141,5 +141,5 @@ class RowFields(Sequence):
 
     @property
     def features(self):
-        """Features of each node, (n_rows, n_nodes, n_features), a view of the rows."""
+        """Features of each node, (n_rows, n_nodes, n_features), as a view of the rows."""
         return np.broadcast_to(self.rows[:, np.newaxis], (len(self), self.graph.n_nodes, self.rows.shape[1]))

@@ -1,4 +1,4 @@
-"""Edge features: registered functions, computation from node features, scaling, and weighted sums."""
+"""Edge features: registered functions, their computation from node features, scaling, and weighted sums."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ EDGE_FEATURES = {"difference": difference, "constant": constant}
 
 
 def register_edge_features(name: str, function: Callable[..., Any]) -> None:
-    """Register a function that computes edge features under a name for the parameter ``edge_features``.
+    """Register a function that computes edge features, under a name for the parameter ``edge_features``.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class SpacedEdges:
 
     @classmethod
     def of(cls, edge_features: Any, spacing: Any, encoded: Any) -> "SpacedEdges":
-        """Return the edge features for a name or function and a spacing, which must fit the lattices."""
+        """Make edge features from a name or function and a spacing; check that the spacing fits the lattices."""
         steps = as_reals(spacing, "spacing", np.float64)
         if steps.ndim != 1 or not np.all(np.isfinite(steps) & (steps > 0)):
             raise ValueError(f"spacing must be positive numbers, one for each axis of the lattice, got {spacing!r}.")
@@ -111,7 +111,7 @@ class SpacedEdges:
         return cls(edge_feature_function(edge_features), tuple(steps.tolist()))
 
     def __call__(self, x_tail: Any, x_head: Any, distance: np.ndarray | None = None) -> Any:
-        # distance: (E,), or None for an edge whose features are only counted; returns: (E, R)
+        # distance: (E,), or None if only the number of features matters; returns: (E, R)
         distance = np.ones(x_tail.shape[0], x_tail.dtype) if distance is None else distance.astype(x_tail.dtype)
         if self.function not in (constant, difference):
             return self.function(x_tail, x_head, distance)
@@ -119,7 +119,7 @@ class SpacedEdges:
         return np.concatenate([given[:, :1], given / distance[:, np.newaxis]], axis=1)
 
     def measure(self, graph: Graph) -> np.ndarray:
-        """Return the length of every edge of a lattice, or of several lattices, (E,)."""
+        """Return the length of each edge of a lattice, or of a union of lattices, (E,)."""
         return graph.keep(("lengths", self.spacing), lambda: np.concatenate(list(map(self._measure_part, graph.parts))))
 
     def _measure_part(self, part: Graph) -> np.ndarray:
@@ -133,30 +133,30 @@ class SpacedEdges:
 
 
 def _call_on_inputs(function, n_added, x_tail, x_head, *distance):
-    """Compute edge features from all node features except the last ``n_added``, which are not in X."""
+    """Compute edge features from all node features except the last ``n_added``, which are not features of X."""
     return function(x_tail[:, :-n_added], x_head[:, :-n_added], *distance)
 
 
 def leave_out_added(function: Callable, n_added: int) -> Callable:
-    """Wrap a function that computes edge features, to hide the last ``n_added`` node features, which are not in X."""
+    """Wrap a function of edge features, to hide the last ``n_added`` node features, which are not features of X."""
     return function if function is constant or not n_added else partial(_call_on_inputs, function, n_added)
 
 
 def get_function_of_inputs(function: Callable) -> Callable:
-    """Return the function that :func:`leave_out_added` wrapped, or the given function if it is not wrapped."""
+    """Return the function that :func:`leave_out_added` wrapped, or the given function itself if it is not wrapped."""
     while isinstance(function, partial) and function.func is _call_on_inputs:
         function = function.args[0]
     return function
 
 
 def scale_edge_features(features, edge_type, scale):
-    """Divide the features of each edge by the scales of its type, in the precision of the features."""
+    """Divide the features of each edge by the scales of the edge's type, in the precision of the features."""
     # features: (E, R); edge_type: (E,) or None; scale: (n_edge_types, R)
     return features / scale.astype(features.dtype)[0 if edge_type is None else edge_type]
 
 
 def sum_weighted_edges(features, edge_type, weights):
-    """Return, for each edge, the sum of its features times the weights of its type."""
+    """Return, for each edge, the sum of its features, each multiplied by its weight for the edge's type."""
     # features: (E, R); weights: (n_edge_types, R); returns: (E,), in the precision of the features
     sums = features @ weights.T.astype(features.dtype)
     if edge_type is None or len(weights) == 1:
@@ -165,7 +165,7 @@ def sum_weighted_edges(features, edge_type, weights):
 
 
 def weighted_differences(node_features, edges, edge_type, weights):
-    """Compute :func:`sum_weighted_edges` for the edge features of :func:`difference`, without storing the features."""
+    """Compute :func:`sum_weighted_edges` for the features of :func:`difference`, without storing the features."""
     # node_features: (N, F); edges: (E, 2); edge_type: (E,) or None; weights: (n_edge_types, R); returns: (E,)
     if isinstance(node_features, np.ndarray) and node_features.flags.c_contiguous:
         sums = np.empty(len(edges), dtype=node_features.dtype)
@@ -177,11 +177,12 @@ def weighted_differences(node_features, edges, edge_type, weights):
 
 
 def compute_edge_features(function, node_features, edges, graph=None):
-    """Compute the edge features of a graph by a function, and check the result."""
-    # node_features: (N, F); edges: (E, 2); graph: graph of the edges, if features may depend on distances
+    """Compute the edge features of a graph by a user's or registered function, and check the result."""
+    # node_features: (N, F); edges: (E, 2)
+    # graph: graph of the edges, which is needed if features depend on distances
     # returns: (E, R), in the precision of ``node_features``
     if function is constant:
-        # Do not copy the node features of both ends of all edges.
+        # Constant features need no copies of the node features of both ends of all edges.
         return np.ones((len(edges), 1), dtype=node_features.dtype)
     if isinstance(node_features, OperatorFeatures):
         raise ValueError(
@@ -189,7 +190,7 @@ def compute_edge_features(function, node_features, edges, graph=None):
             "use edge_features='constant', or pass edge_features with each Example."
         )
     if function is difference and isinstance(node_features, np.ndarray) and node_features.flags.c_contiguous:
-        # Compute the differences without copies of the node features of both ends.
+        # Differences are computed without copies of the node features of both ends of all edges.
         values = np.empty((len(edges), 1 + node_features.shape[1]), dtype=node_features.dtype)
         if absolute_differences(node_features, np.ascontiguousarray(edges, dtype=np.int32), values):
             return values

@@ -1,4 +1,4 @@
-"""Encoded X (features on graphs), and its outline, which has the properties on which weights depend."""
+"""Encoded X (features on graphs), and the outline of an encoded X, which determines the weights of a field."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -48,18 +48,18 @@ class Encoded:
     shapes: Any = None
     feature_names: np.ndarray | None = None
     has_boundaries: bool = False  # whether the last two features mark the first and last nodes of sequences
-    n_indicators: int = 0  # number of features, before the indicators of first and last nodes, that mark missing values
+    n_indicators: int = 0  # number of features that mark missing values; they precede the indicators of ends
     filling: Any = None  # Filling of missing values, or None if no feature was missing
     has_nan: bool = False  # whether features are missing and not yet filled
 
     @property
     def n_added(self) -> int:
-        """Number of features at the end that are not features of X."""
+        """Number of features, at the end, that were added to the features of X."""
         return 2 * self.has_boundaries + self.n_indicators
 
     @cached_property
     def representatives(self):
-        """Examples that determine the properties of X: all of a list, the first of a ChainList, otherwise none."""
+        """Examples that determine the properties of X: all of a list, the first of a ChainList, none of an array."""
         if self.items is None:
             return []
         return self.items[:1] if isinstance(self.items, ChainList) else self.items
@@ -83,7 +83,7 @@ class Encoded:
 
     @cached_property
     def examples(self):
-        """List of :class:`~sklearn_crf.Example`, or None for an array of rows, which would take long to list."""
+        """List of :class:`~sklearn_crf.Example`, or None for an array of rows, because such a list would take long."""
         if self.layout == "array":
             features = self.array.reshape(self.n_examples, self.graph.n_nodes, self.n_features)
             return [make_trusted_example(x, self.graph, edge_type=self.edge_type) for x in features]
@@ -114,12 +114,12 @@ class Encoded:
 
     @cached_property
     def n_edge_features(self):
-        """Dimension R of the features of each edge, even if no example has edges; 0 for an array of rows."""
+        """Dimension R of the features of each edge, which is known even without edges; 0 for an array of rows."""
         return 0 if self.layout == "nodes" else self._some_edge_features.shape[1]
 
     @property
     def has_own_edges(self):
-        """Whether any example was given with edge features, so that they are not computed from node features."""
+        """Whether any example was given with edge features, instead of edge features computed from node features."""
         return any(example.edge_features is not None for example in self.representatives)
 
     @property
@@ -156,16 +156,16 @@ class Encoded:
         return self.array[start:stop].reshape(-1, self.n_features)
 
     def n_together(self, max_nodes):
-        """Return the number of examples per batch of at most ``max_nodes`` nodes, for the layout ``"array"``."""
+        """Return how many examples fit in a batch of at most ``max_nodes`` nodes, for the layout ``"array"``."""
         return max(1, max_nodes // self.graph.n_nodes)
 
     @property
     def copied_graph(self) -> Graph | None:
-        """Graph that all examples share if their tables are also equal, otherwise None."""
+        """Graph of all examples if the examples share a graph and their tables are equal, otherwise None."""
         return None
 
     def replace_edge_features(self, name):
-        """Return a copy that computes edge features by another function, given by name."""
+        """Return a copy that computes edge features by another function, which is given by its name."""
         function = edge_feature_function(name)
         return replace(self, edge_feature_function=leave_out_added(function, self.n_added))
 
@@ -190,7 +190,7 @@ class _EncodedRowFields(Encoded):
 
 
 def n_inputs(encoded):
-    """Return the number of features of X, without the indicators of missing values and of first and last nodes."""
+    """Return the number of features of X, not counting indicators of missing values and of first and last nodes."""
     # encoded: Encoded or Outline
     return encoded.n_features - encoded.n_added
 
@@ -281,7 +281,7 @@ class Outline:
         return replace(self, n_edge_features=made.shape[1], has_differences=function is difference)
 
 
-# Properties that must be equal in all shards, and the names of these properties in errors.
+# Properties that must be equal in all shards, and what errors call these properties.
 _SHARED = {
     "n_features": "number of features",
     "lattice_ndim": "number of lattice axes",

@@ -1,4 +1,4 @@
-"""Examples (graphs with features), computed edge features, and the batches on which inference runs."""
+"""Examples (graphs with features), examples that compute edge features, and batches, on which inference runs."""
 
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -90,9 +90,9 @@ class Example:
     array([1, 1, 0])
     """
 
-    #: Features of runs of nodes: a named tuple of arrays, defined by the potentials of segments; or None
+    #: Features of runs of nodes, or None. Potentials of segments define them as a named tuple of arrays.
     run_features: Any = None
-    #: Whether edge features are stored in memory, not computed whenever they are read
+    #: Whether edge features are stored in memory, instead of computed whenever they are read
     stores_edges = True
 
     def __init__(
@@ -119,7 +119,7 @@ class Example:
             raise ValueError(f"edges is a graph of {self.graph.n_nodes} nodes, but node_features has {n_nodes} rows.")
         self.edge_features = _as_edge_features(edge_features, self.graph.n_edges)
         self.node_type = _as_integers(node_type, n_nodes, "node_type", lowest=0)
-        # Only this package sets the edge types "offset" and "tied", for lattices.
+        # Edge types "offset" and "tied" are only passed by this package, for lattices.
         if isinstance(edge_type, str) and edge_type in ("offset", "tied") and self.graph.offsets is not None:
             self._edge_type = edge_type
         else:
@@ -133,7 +133,7 @@ class Example:
         self.fixed_factors = _as_fixed_factors([] if fixed_factors is None else fixed_factors, n_nodes)
 
     def __setstate__(self, state):
-        # Pickles of older versions lack fields that were added later.
+        # Pickles made by older versions lack the fields that were added later.
         self.__dict__.update(dict.fromkeys(FIELDS) | state)
         with restoring(self):
             self._set(*(getattr(self, name) for name in FIELDS))
@@ -150,7 +150,7 @@ class Example:
     def _with(self, **fields):
         """Return a copy with the given fields replaced, without checks."""
         example = object.__new__(type(self))
-        # Do not use copy.copy, which is several times slower than this update: there may be many thousands of copies.
+        # With many thousands of copies, this update is used because copy.copy would be several times slower.
         example.__dict__.update(self.__dict__)
         for name, value in fields.items():
             setattr(example, name, value)
@@ -158,7 +158,7 @@ class Example:
 
     @property
     def is_plain_lattice(self) -> bool:
-        """Whether the example is determined by node features and the shape of a lattice."""
+        """Whether the example has nothing but dense node features on a lattice."""
         has_own = self.node_type is not None or self.n_states is not None or self.has_factors
         is_dense = isinstance(self.node_features, np.ndarray)
         return is_dense and self._has_no_edge_features and isinstance(self._edge_type, str) and not has_own
@@ -169,7 +169,7 @@ class Example:
 
     @property
     def has_quick_edges(self) -> bool:
-        """Whether computing edge features takes no longer than reading the scores of edges."""
+        """Whether computing edge features takes no longer than reading stored scores of edges."""
         return True
 
     def rows(self, start: int, stop: int) -> "Example":
@@ -188,7 +188,7 @@ class Example:
         assert shape is not None
         width = self.n_nodes // shape[0]
         n_nodes = (stop - start) * width
-        # Parts of equal height share a graph, so that edges and neighbours are listed only once.
+        # Parts of equal height share a graph, so that its edges and neighbours are listed only once.
         height = stop - start
         graph = self.graph.keep(
             ("rows", height), lambda: build_trusted_graph(n_nodes, None, (height, *shape[1:]), offsets)
@@ -258,11 +258,11 @@ class ComputedEdges(Example):
     stores_edges = False
 
     def __init__(self, example, function):
-        # Edge features are not copied, because this class computes them in a property.
+        # All fields are copied except edge features, which this class computes in a property.
         for name in FIELDS:
             if name != "edge_features":
                 setattr(self, name, getattr(example, name))
-        # Compute edge features from the original node features, even if node_features is replaced by scaled values.
+        # Edge features are computed from the original node features, even if ``node_features`` is later scaled.
         self._source = example.node_features
         self._scale = None
         self._function = function
@@ -294,7 +294,7 @@ class ComputedEdges(Example):
     def _with(self, **fields):
         if "edge_features" not in fields:
             return super()._with(**fields)
-        # Given edge features replace computed edge features.
+        # If new edge features are given, the copy stores them and computes none.
         plain = make_trusted_example(
             self.node_features, self.graph, None, self.node_type, self._edge_type, self.n_states
         )
@@ -302,7 +302,7 @@ class ComputedEdges(Example):
 
 
 def make_trusted_example(node_features, graph, edge_features=None, node_type=None, edge_type=None, n_states=None):
-    """Make an example from parts that this package has checked, without further checks."""
+    """Make an example without checks, from parts that this package has already checked."""
     example = Example.__new__(Example)
     example.node_features = node_features
     example.graph = graph
@@ -320,7 +320,7 @@ def replace_fields(example, **fields):
 
 
 def copy_with_scaled_edges(example, scale):
-    """Return a copy of an example with edge features divided by their scales, (n_edge_types, R)."""
+    """Return a copy of an example whose edge features are divided by the scales of their types, (n_edge_types, R)."""
     if isinstance(example, ComputedEdges):
         return example._with(_scale=scale)
     if example.edge_features is None:
@@ -329,14 +329,14 @@ def copy_with_scaled_edges(example, scale):
 
 
 def sum_edges_of_example(example, weights):
-    """Return, for each edge, the sum of its features times the weights of its type, (n_edge_types, R)."""
+    """Return, for each edge, the sum of its features, each multiplied by its weight for the edge's type."""
     if isinstance(example, ComputedEdges) and example._function is difference and example._scale is None:
         return weighted_differences(example._source, example.graph.edges, example.edge_type, weights)
     return sum_weighted_edges(example.edge_features, example.edge_type, weights)
 
 
 def get_stored_edge_types(example):
-    """Return the edge types as stored: an array, None, or the name of a rule for the edges of a lattice."""
+    """Return the edge types in stored form: an array, None, or the name of a rule for the edges of a lattice."""
     return example._edge_type
 
 
@@ -355,7 +355,7 @@ def _as_features(values):
 
 
 def choose_edge_types(types, graph):
-    """Resolve edge types, given as an array, a rule ("offset" or "tied") or None (one type), to an array (E,) int32."""
+    """Convert edge types to an array (E,) int32, from an array, a rule ("offset" or "tied") or None (one type)."""
     if not isinstance(types, str):
         return types
     return graph.lattice_edge_type if types == "offset" else np.zeros(graph.n_edges, dtype=np.int32)
@@ -445,13 +445,13 @@ def stacked(parts):
         return _stack_rows(parts)
     if parts[0].ndim != 2 or parts[0].strides[0]:
         return np.concatenate(parts)
-    # Without ``out``, NumPy would store the result by columns if arrays repeat one row with stride 0.
+    # If arrays repeat one row (stride 0), NumPy would store the result by columns unless it is given ``out``.
     rows = np.empty((sum(map(len, parts)), parts[0].shape[1]), np.result_type(*{part.dtype for part in parts}))
     return np.concatenate(parts, out=rows)
 
 
 def _stack_rows(parts):
-    # SciPy's vstack is several times slower, because it checks and converts each part.
+    # This is several times as fast as SciPy's vstack, which checks and converts each part.
     sizes = [part.indptr[-1] for part in parts]
     lengths = [part.shape[0] for part in parts]
     ends = np.repeat(np.cumsum(sizes) - sizes, lengths) + np.concatenate([part.indptr[1:] for part in parts])
@@ -464,7 +464,7 @@ def _stack_rows(parts):
 
 
 def stack_types(types, lengths):
-    """Concatenate the types of nodes or edges of several examples, where None stands for type 0."""
+    """Concatenate the node types or edge types of several examples; None in place of types stands for type 0."""
     return np.concatenate(
         [np.zeros(n, dtype=np.int32) if kind is None else kind for kind, n in zip(types, lengths, strict=True)]
     )
@@ -472,7 +472,7 @@ def stack_types(types, lengths):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Disjoint union of examples on which inference runs together, with the nodes of each example.
+    """Disjoint union of examples on which inference runs jointly, with the range of nodes of each example.
 
     A batch may hold many forests: exact inference treats them separately anyway, and one kernel call costs less than
     hundreds of calls. Unless larger batches are requested, an example with cycles or factors has its own batch, so that
@@ -494,7 +494,7 @@ class Batch:
         return np.where(np.repeat(self.weight > 0, np.diff(self.node_ptr)), self.labels, -1)
 
     def rows(self, start, stop):
-        """Return the part of a batch of one plain lattice between two indices of the first axis."""
+        """Return the part between two indices of the first axis, for a batch of one plain lattice."""
         example = self.example.rows(start, stop)
         shape = self.example.graph.shape
         assert shape is not None
@@ -515,7 +515,7 @@ class Batch:
 
     @contextmanager
     def named_in_errors(self):
-        """Add the index of the example in X to any ValueError that is raised inside the ``with`` block."""
+        """Add the example's index in X to each ValueError that is raised inside the ``with`` block."""
         try:
             yield
         except ValueError as error:
@@ -532,7 +532,7 @@ class Batch:
 
 def require_complete(batch, what, name="y"):
     """Return the labels of a batch, or raise ValueError if a node has no label."""
-    # name: the argument that gave the labels
+    # name: name of the argument with the labels
     # returns: (N,), int32
     unlabelled = np.flatnonzero(batch.labels < 0)
     if len(unlabelled):

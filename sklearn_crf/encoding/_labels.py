@@ -1,4 +1,4 @@
-"""Labels: reading y, converting labels to class indices, and determining classes and class weights."""
+"""Labels: reading y, conversion of labels to class indices, and determination of classes and class weights."""
 
 import reprlib
 from collections.abc import Hashable, Mapping
@@ -19,7 +19,7 @@ from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding._array_lists import one_of_each_type
 from sklearn_crf.encoding._layouts import is_listed
 
-# The ``missing_label`` of the last step of a pipeline, which earlier steps use while the pipeline is fitted.
+# While a pipeline is fitted: ``missing_label`` of its last step, which earlier steps also use.
 missing_label_of_field: ContextVar = ContextVar("missing_label_of_field", default=None)
 
 
@@ -53,7 +53,7 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_un
 
 
 def _encode_together(y, encoded, missing_label, classes, name, allow_unknown):
-    """Encode the labels of all examples together, or return None if labels differ in kind or are invalid."""
+    """Encode the labels of all examples together; return None if labels are of several kinds or invalid."""
     joined = None if encoded.layout == "nodes" else _join_labels(y, encoded)
     if joined is None:
         return None
@@ -69,7 +69,7 @@ def _encode_together(y, encoded, missing_label, classes, name, allow_unknown):
 
 
 def _join_labels(y, encoded):
-    """Return all labels concatenated and the number in each example, or None for mixed types or wrong shapes."""
+    """Return the joined labels, and their number in each example, or None for mixed types or wrong shapes."""
     shapes, parts = _split_shapes_and_labels(y)
     kinds = {"U" if part.dtype.kind == "U" else part.dtype.str for part in parts}
     if len(kinds) != 1 or parts[0].dtype.kind not in "iubU" or len(shapes) != encoded.n_examples:
@@ -82,7 +82,7 @@ def _join_labels(y, encoded):
 
 
 def _split_shapes_and_labels(y):
-    """Return the label shape of each example and a list of flat label arrays, or two empty lists if types are mixed."""
+    """Return the label shape of each example, and a list of flat arrays of labels; both are empty for mixed types."""
     if isinstance(y, np.ndarray) and y.ndim and y.dtype != object:
         return [y.shape[1:]] * len(y), [y.reshape(-1)]
     has_parts = isinstance(y, list | tuple) or (isinstance(y, np.ndarray) and y.ndim)
@@ -91,7 +91,7 @@ def _split_shapes_and_labels(y):
         return [part.shape for part in y], [part.reshape(-1) for part in y]
     if containers in ({list}, {tuple}):
         labels = list(chain.from_iterable(y))
-        # Lists with other elements are nested, or mix numbers and strings.
+        # Lists with elements of other types are nested, or mix numbers and strings.
         if {type(label) for label in labels} in ({str}, {int}):
             return [(len(part),) for part in y], [np.array(labels)]
     return [], []
@@ -104,7 +104,7 @@ def collect_distinct_labels(y, encoded, *, missing_label=None):
 
 
 def convert_to_label_array(labels):
-    """Convert labels to an array: an object array with None if labels are masked, or missing in a pandas object."""
+    """Convert labels to an array; masked labels and missing labels of pandas become None in an object array."""
     labels = _replace_masks(labels)
     if isinstance(labels, list | tuple):
         return _read_list(labels)
@@ -116,7 +116,7 @@ def convert_to_label_array(labels):
 
 
 def _is_of_extension_type(labels):
-    """Return whether labels are a pandas series or array with a type that NumPy lacks."""
+    """Return whether labels are a pandas series or array whose type does not exist in NumPy."""
     return hasattr(labels, "isna") and not isinstance(getattr(labels, "dtype", None), np.dtype | None)
 
 
@@ -140,7 +140,7 @@ def _replace_masked_labels(labels):
 
 
 def _read_labels(y, encoded, missing_label, name):
-    """Read the labels of all examples and their positions; also return the names of examples for error messages."""
+    """Return the labels and their positions for each example, and the name of each example for error messages."""
     if y is None:
         raise ValueError(f"This estimator requires {name} to be passed, but the target {name} is None.")
     if encoded.layout == "nodes":
@@ -176,7 +176,7 @@ def _read_rows(y, encoded, missing_label, name):
 
 
 def require_one_label_each(y, use):
-    """Raise ValueError if a row has a set or a list of labels instead of a single label."""
+    """Raise ValueError if a row has a set or list of several labels instead of a single label."""
     if not is_listed(y):
         return
     kinds = one_of_each_type(y)
@@ -185,7 +185,7 @@ def require_one_label_each(y, use):
         rows = [row.tolist() if isinstance(row, np.ndarray) else row for row in y]
         lists = [row for row in rows if isinstance(row, list | tuple)]
         lengths = {len(row) for row in lists}
-        # Lists of equal length form a table, unless ``y`` is an array of lists, or a list begins with a string.
+        # Lists of equal length are read as a table, unless ``y`` is an array of lists, or a list begins with a string.
         are_apart = isinstance(y, np.ndarray) or any(isinstance(row[0], str) for row in lists if row)
         is_table = len(lists) == len(rows) and len(lengths) == 1 and (lengths == {1} or not are_apart)
         are_sets = are_sets or (bool(lists) and not is_table)
@@ -225,7 +225,7 @@ def count_examples(values, name):
 
 
 def _read_list(labels):
-    """Convert nested lists of labels to an array, of type object if NumPy would otherwise turn numbers into strings."""
+    """Convert nested lists of labels to an array; the type is object if NumPy would turn numbers into strings."""
     try:
         array = np.asarray(labels)
     except ValueError:  # inner lists differ in length, so only the outer list becomes an array
@@ -254,8 +254,8 @@ def mask_missing_nodes(labels, missing_label):
     na = get_pandas_na()
     missing_label = None if missing_label is na else missing_label
     if labels.dtype == object:
-        # pandas returns columns of strings as object arrays, with NaN for missing values.
-        # Lists, arrays with axes and other values that cannot be labels are not hashable.
+        # pandas returns columns of strings as object arrays, in which NaN marks missing values.
+        # Values that cannot be labels, such as lists and arrays with axes, are not hashable and must not be compared.
         missing = [
             value is None
             or value is na
@@ -275,10 +275,10 @@ def mask_missing_nodes(labels, missing_label):
 
 
 def split_labels(flat, missing_label, name):
-    """Return the labels that are not missing, and a mask of their positions, which is None if no label is missing."""
+    """Return the labels that are not missing, and a mask of their positions (None if no label is missing)."""
     missing = mask_missing_nodes(flat, missing_label)
     if name.startswith("evidence") and flat.dtype.kind == "f":
-        # NaN marks a missing label, as does missing_label.
+        # In evidence, NaN marks a missing label, just as ``missing_label`` does.
         missing = missing | np.isnan(flat)
     present = flat[~missing] if missing.any() else flat
     if present.dtype == object:
@@ -304,7 +304,7 @@ def _require_discrete(present, name):
         found = "NaN" if np.isnan(present).any() else "infinity"
         raise ValueError(f"Input {name} contains {found}: mark unlabelled nodes by missing_label.")
     if np.any(present != np.floor(present)):
-        # Raise the error of scikit-learn, which users know and which its estimator checks expect.
+        # The error is raised by scikit-learn, because users know it and scikit-learn's estimator checks expect it.
         check_classification_targets(present)
 
 
@@ -319,7 +319,7 @@ def _columns(present, where, classes, name, allow_unknown=False):
         unknown = classes[columns] != present
         if allow_unknown:
             columns[unknown] = len(classes)
-            # A label of -1 usually marks a missing label, not a class that was absent in training.
+            # An unknown label of -1 is an error, because it usually marks a missing label rather than a new class.
             unknown &= (present == -1) if present.dtype.kind in "if" else False
         if np.any(unknown):
             listed = ", ".join([*map(str, classes[:10]), *["..."] * (len(classes) > 10)])
@@ -350,7 +350,7 @@ def require_same_kind(labels, others, name, other_name):
 
 
 def _are_among_consecutive(present, classes):
-    """Return whether classes are consecutive integers that include all labels, so that no search is needed."""
+    """Return whether classes are consecutive integers and include all labels, which makes a search unnecessary."""
     if not len(present) or present.dtype.kind != "i" or classes.dtype.kind != "i":
         return False
     first, last = int(classes[0]), int(classes[-1])
@@ -394,7 +394,7 @@ def convert_object_labels(values, name):
                 "strings, for example with str(label)."
             )
     labels = np.array(values)
-    # Conversion to a common NumPy type may round large integers, change bytes to strings, or drop null characters.
+    # The conversion to a common NumPy type may round large integers, turn bytes into strings, or drop null characters.
     changed = [before for before, after in zip(values, labels.tolist(), strict=True) if before != after]
     if changed:
         raise ValueError(f"{name} holds labels that have no common NumPy type, such as {changed[0]!r}.")
@@ -402,7 +402,7 @@ def convert_object_labels(values, name):
 
 
 def sort_classes(found, classes=None):
-    """Return the sorted classes, either the given classes or the distinct labels that were found."""
+    """Return the given classes, or if none are given the distinct labels that were found, in sorted order."""
     # found: list of arrays of labels; classes: (n_classes,) or None; returns: (n_classes,)
     if classes is not None:
         return check_named_classes(classes)
@@ -455,7 +455,7 @@ def sort_cost_by_class(cost, classes):
     if classes is None or cost is None or isinstance(cost, str):
         return cost
     first = np.unique(np.asarray(classes), return_index=True)[1]
-    # Index of each sorted class in the list that the user passed, without duplicates.
+    # Position of each sorted class in the user's list, after duplicates have been dropped from the list.
     place = np.argsort(np.argsort(first))
     try:
         table = np.asarray(cost)
@@ -493,7 +493,7 @@ def compute_class_weights(class_weight, labels, weights=None):
 
 
 def compute_node_counts(labels, weight, node_weight=None):
-    """Return the weight with which balanced class weights count each node, or None if all nodes count equally."""
+    """Return the weight of each node in the counts for balanced class weights, or None if all nodes count equally."""
     # labels: list of (n_nodes,), or (n,); weight: (n_examples,) or None; node_weight: list of (n_nodes,) or None
     # returns: list of (n_nodes,), or None
     if weight is None and node_weight is None:

@@ -1,4 +1,4 @@
-"""Encoding of X by the lattice rule, with its checks."""
+"""Encoding of X by the lattice rule, with checks of X."""
 
 from copy import copy
 from dataclasses import replace
@@ -40,13 +40,14 @@ def encode_X(
     allow_nan=False,
 ):
     """Encode X by the lattice rule: the last axis of an example contains features, all other axes form its lattice."""
-    # connectivity: int or (n_offsets, lattice_ndim), default=1; edge_features: str or callable, default="difference"
+    # connectivity: int or (n_offsets, lattice_ndim), default=1
+    # edge_features: str or callable, default="difference"
     if edge_types not in ("offset", "tied"):
         raise ValueError(f"edge_types must be 'offset' or 'tied', got {edge_types!r}.")
     if isinstance(X, RowFields):
         return encode_row_fields(X)
     if lattice_ndim is None and not reset:
-        # Use the number of axes from fit: otherwise a single image (H, W, F) would be read as a set of chains.
+        # The number of axes is as in fit. Otherwise, a single image (H, W, F) would be read as a set of chains.
         lattice_ndim = getattr(estimator, "lattice_ndim_", None)
     X, names = align_frames(X, None if reset else getattr(estimator, "feature_names_in_", None))
     layout, X = read_layout(X, lattice_ndim)
@@ -94,7 +95,7 @@ def _encode_nodes(X, function, dtype, estimator, reset, allow_nan):
     if estimator is None:
         X = check_array(X, input_name="X", **options)
     elif reset:
-        # Validate with a copy of the estimator: if the fit fails later, a fitted estimator must not have changed.
+        # Validation sets attributes of a copy, so that a fitted estimator is unchanged if the fit fails later.
         probe = copy(estimator)
         X = validate_rows(probe, X, reset=True, **options)
         feature_names = getattr(probe, "feature_names_in_", None)
@@ -138,7 +139,7 @@ def _encode_array(X, connectivity, function, edge_types, dtype, allow_empty, all
 
 
 def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_features, allow_nan):
-    # n_features: number of features in fit if examples without nodes are allowed, otherwise None
+    # n_features: number of features in fit, or None if examples without nodes are not allowed
     ndim = X[0].ndim - 1
     n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
     joinable = ChainList.of(X, dtype, n_jobs) if np.ndim(connectivity) == 0 else None
@@ -174,7 +175,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_fea
 
 
 def _drop_empty_examples(X, n_features):
-    """Return the examples that have nodes, or all examples if each must have nodes (``n_features`` is None)."""
+    """Return the examples that have nodes; with ``n_features=None`` return all examples, since each must have nodes."""
     if n_features is None or not any(0 in x.shape[:-1] for x in X):
         return X
     return [x for x in X if 0 not in x.shape[:-1]]
@@ -200,7 +201,7 @@ def _encode_examples(X, function, dtype, n_features, allow_nan):
         n_features=n_features,
         lattice_ndim=None,
         edge_feature_function=function,
-        # Check each graph and each array of types only once, because thousands of examples may share them.
+        # Each graph and each array of types is checked only once, because thousands of examples may share it.
         n_edge_types=max(
             _count_types(x.edge_type) if x.graph.n_edges else 0
             for x in {(id(get_stored_edge_types(x)), id(x.graph)): x for x in items}.values()
@@ -265,7 +266,7 @@ def _find_common_dtype(arrays, dtype):
 def _require_finite_examples(X, allow_nan):
     """Raise ValueError if features contain infinity, or NaN that is not allowed; return whether they contain NaN.
 
-    Short examples are checked together, which is faster.
+    Short examples are concatenated and checked together, which is faster.
     """
     has_nan = False
     for start in range(0, len(X), _tuning.EXAMPLES_TOGETHER):
@@ -283,7 +284,7 @@ def _require_finite_examples(X, allow_nan):
 def _are_short_and_finite(arrays):
     if any(type(x) is not np.ndarray for x in arrays):
         return False
-    # If all rows are views of the same memory, check only one row.
+    # If all rows are views of the same memory, only one row is checked.
     arrays = [x[:1] if x.ndim == 2 and x.strides[0] == 0 else x for x in arrays]
     if sum(x.size for x in arrays) > _tuning.NUMBERS_TOGETHER:
         return False
@@ -302,7 +303,7 @@ def _require_finite(x, name, parts=None, allow_nan=False):
         return False
     values = x.data if is_sparse_matrix(x) else x
     if values.flags.c_contiguous:
-        # For thousands of short sequences, this product is faster than a sum, which checks floating-point flags.
+        # For thousands of short sequences, this product is faster than NumPy's sum, which checks floating-point flags.
         flat = values.reshape(-1)
         with np.errstate(over="ignore"):
             if np.isfinite(flat.dot(flat)):

@@ -15,15 +15,16 @@ from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._array_lists import are_finite, copy_parts, one_of_each_type
 from sklearn_crf.encoding._examples import Example
 
-# Arrays of lattices with more axes need lattice_ndim, because a 6-D array is more likely to be a mistake.
+# Maximum number of lattice axes without ``lattice_ndim``, because an array with more axes is probably a mistake.
 _MOST_LATTICE_AXES = 3
 
 
 def read_layout(X, lattice_ndim=None):
     """Determine the layout of X; return its name, and X converted to this layout."""
     # lattice_ndim: number of lattice axes of an example; None infers it from X
-    # returns: for "nodes" X as given, because scikit-learn's validation follows; for "array" an ndarray;
-    # for "list" a list of Example, or a list of arrays and CSR matrices with equal numbers of axes
+    # returns for the layout "nodes": X as given, because scikit-learn validates it later
+    # returns for the layout "array": ndarray
+    # returns for the layout "list": list of Example, or list of arrays and CSR matrices with equal numbers of axes
     if lattice_ndim is not None and (not isinstance(lattice_ndim, Integral) or lattice_ndim < 0):
         raise ValueError(f"lattice_ndim must be None or a non-negative integer, got {lattice_ndim!r}.")
     if isinstance(X, Example):
@@ -47,15 +48,15 @@ def _replace_masks(X):
 
 
 def is_listed(X):
-    """Return whether X is a list of examples, and not a single array of numbers."""
+    """Return whether X is a list of examples, rather than a single array of numbers."""
     return isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
 
 
 def align_frames(X, expected=None):
     """Convert a list of data frames to arrays whose columns have the same order."""
-    # X: lists, tuples and 1-D object arrays of data frames are converted; any other X is returned unchanged
-    # expected: names of the columns; if None, the names of the first frame are used
-    # returns: X, or a list of ndarray; and the names of the columns, or None if there are no frames or string names
+    # X: only lists, tuples and 1-D object arrays of data frames are converted; any other X is returned unchanged
+    # expected: names of the columns in the order of the result; None for the order of the first frame
+    # returns two values: X, or a list of ndarray; names of the columns, or None without frames or without string names
     frames, names = order_frames(X, expected)
     if frames is None:
         return X, None
@@ -63,9 +64,9 @@ def align_frames(X, expected=None):
 
 
 def order_frames(X, expected=None):
-    """Reorder the columns of all data frames to the same order; return the frames and the names of the columns."""
-    # returns: frames, or None if X is not a list of frames; and names as in align_frames
-    # Check only one item of each type, because there may be many items, and each check takes a microsecond.
+    """Bring the columns of all data frames into the same order; return the frames and the names of the columns."""
+    # returns two values: the frames, or None if X is not a list of frames; the names, as in align_frames
+    # Only one item of each type is checked, because a check takes a microsecond and there may be many items.
     if not is_listed(X) or not len(X) or not any(hasattr(x, "columns") for x in one_of_each_type(X).values()):
         return None, None
     for i, x in enumerate(X):
@@ -124,7 +125,7 @@ def _to_array_or_list(X, lattice_ndim):
 
 
 def _read_sequence(X, lattice_ndim):
-    """Return a list of examples unchanged, but convert nested lists of numbers to an array."""
+    """Convert nested lists of numbers to an array, and return a list of examples unchanged."""
     if not X:
         raise ValueError("Found array with 0 sample(s) (X is an empty list) while a minimum of 1 is required.")
     if any(_is_example(x) for x in X):
@@ -178,7 +179,7 @@ def _read_list(X, lattice_ndim):
         return X
     if lattice_ndim in (None, 1) and one_of_each_type(X).keys() == {sp.csr_matrix}:
         return X
-    # Check many short arrays together.
+    # Many short arrays are checked together.
     is_plain = lattice_ndim != 0 and one_of_each_type(X).keys() == {np.ndarray}
     if is_plain and {x.ndim for x in X} == {1 + (lattice_ndim or 1)}:
         return X
@@ -221,7 +222,7 @@ _RULE = "an example has its lattice axes first and its features last."
 
 
 def _require_axes(shape, lattice_ndim):
-    """Raise ValueError unless an array has the axes that ``lattice_ndim`` asks for."""
+    """Raise ValueError unless an array has as many axes as ``lattice_ndim`` requires."""
     if not lattice_ndim and len(shape) <= 2:
         return  # plain rows, which scikit-learn validates later
     if lattice_ndim is None:
@@ -243,7 +244,7 @@ def _require_axes(shape, lattice_ndim):
 
 
 def validate_rows(estimator, X, **options):
-    """Validate rows as scikit-learn does, but check for finite numbers in several threads."""
+    """Validate rows as scikit-learn does, but use several threads to check that all numbers are finite."""
     # estimator: passed to validate_data, which by default sets its attributes
     n_threads = count_threads(getattr(estimator, "n_jobs", 1))
     if type(X) is not np.ndarray or X.dtype.kind != "f" or X.nbytes < _tuning.FEW_BYTES or n_threads == 1:
@@ -257,7 +258,7 @@ def validate_rows(estimator, X, **options):
         return are_finite(places, np.array([(ends[1] - ends[0]) * n_features]), found.dtype)
 
     if not all(map_tasks(is_sound, split_into_ranges(len(found), _tuning.PARTS_OF_A_TABLE), n_threads)):
-        # scikit-learn raises an error that says which value was found.
+        # Let scikit-learn raise the error, which says what kind of value was found.
         validate_data(estimator, X, **options)
     return found
 
@@ -274,7 +275,7 @@ def require_numeric_table(X):
         try:
             X = np.asarray(X)
         except ValueError:
-            # scikit-learn's validation raises an error for lists of different lengths.
+            # Lists of different lengths cause an error later, in scikit-learn's validation.
             return
         require_numbers(X, "X")
 
@@ -303,12 +304,12 @@ def _look_up_classes(columns, classes, n_jobs):
     """Convert the class indices of all batches to one array of classes, without intermediate arrays."""
     bounds = np.cumsum([0, *map(len, columns)])
     labels = np.empty((bounds[-1], *columns[0].shape[1:]), dtype=classes.dtype)
-    # Most of the time is spent on the first access to the memory of the result, so divide it among threads.
+    # Threads share the look-up, because most of its time is spent on the first access to the memory of the result.
     groups = np.unique(bounds[:-1] // _tuning.LABELS_TOGETHER, return_index=True)[1].tolist()
 
     def look_up(ends, n_threads):
         for i in range(*ends):
-            # "clip" has no effect on valid class indices, but avoids a slow check.
+            # The mode "clip" has no effect on valid class indices, but avoids a slow check.
             np.take(classes, columns[i], out=labels[bounds[i] : bounds[i + 1]], mode="clip")
 
     map_tasks(look_up, list(pairwise([*groups, len(columns)])), n_jobs)
@@ -316,7 +317,7 @@ def _look_up_classes(columns, classes, n_jobs):
 
 
 def decode(encoded, values, batches=None, *, classes=None, n_columns=None, n_jobs=None):
-    """Convert the results of nodes to the layout of X."""
+    """Convert results with one entry or row per node to the layout of X."""
     # values: sequence of (N,) or (N, K); classes: (n_classes,)
     kind = values[0].dtype if values else np.float64
     kind = kind if classes is None else np.asarray(classes).dtype
@@ -339,6 +340,6 @@ def decode(encoded, values, batches=None, *, classes=None, n_columns=None, n_job
             continue
         for i, bounds in zip(batch.members.tolist(), pairwise(batch.node_ptr.tolist()), strict=True):
             member, shape = part[slice(*bounds)], encoded.shapes[i]
-            # Copy the part, because a view would keep the memory of the whole batch alive.
+            # The part is copied, because a view would keep the memory of the whole batch alive.
             results[i] = (member if len(shape) == 1 else member.reshape(*shape, *part.shape[1:])).copy()
     return results

@@ -1,4 +1,4 @@
-"""Node features that are not stored as one row per node: linear operators, and rows that several nodes share."""
+"""Node features without a stored row for each node: linear operators, and rows that several nodes share."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from sklearn_crf._numbers import gram, sum_columns
 
 
 class OperatorFeatures:
-    r"""Node features given as a linear operator A; only its products are used, to compute scores and gradients.
+    r"""Node features given as a linear operator A, of which only the products for scores and gradients are used.
 
     .. math:: u = A w, \qquad g = A^\top s
     """
@@ -28,7 +28,7 @@ class OperatorFeatures:
 
     @classmethod
     def checked(cls, operator, name):
-        """Make the features from one operator, after testing its products."""
+        """Make features from a single operator, after testing its products."""
         # operator: object with ``shape``, ``@`` and ``.T @``
         shape = tuple(operator.shape)
         if len(shape) != 2:
@@ -69,7 +69,7 @@ class OperatorFeatures:
 
     @property
     def T(self):
-        """The transposed operator, which supports products with an array on the right."""
+        """Transposed operator, which supports products with an array on its right."""
         return _Transposed(self)
 
     def _multiply_statistics(self, statistics):
@@ -115,7 +115,7 @@ class OperatorFeatures:
 
 @dataclass(frozen=True, eq=False)
 class _Transposed:
-    """Transpose of operator features, which only supports products with an array on the right."""
+    """Transpose of operator features, which only supports products with an array on its right."""
 
     _features: "OperatorFeatures"
 
@@ -129,14 +129,14 @@ def _get_operator_dtype(operator):
 
 
 def is_operator(values):
-    """Return whether values are a linear operator, which has products but no entries."""
+    """Return whether values are a linear operator, that is, an object with products but without stored entries."""
     if sp.issparse(values) or hasattr(values, "__array__"):
         return False
     return all(hasattr(values, name) for name in ("shape", "__matmul__", "T"))
 
 
 class SharedRows:
-    """Node features in which groups of consecutive nodes share a row, but each node of a group has its own weights.
+    """Node features in which consecutive nodes share a row; the nodes that share a row differ in their weights.
 
     Scores and gradients of all nodes of a row are columns of one product with the rows, which are not copied.
     """
@@ -178,7 +178,7 @@ class SharedRows:
         return np.ascontiguousarray(products).reshape(-1, n_columns)
 
     def gradient(self, columns):
-        """Convert the gradient with respect to scores to the gradient of the weights and intercepts of each type."""
+        """Convert the gradient of scores to the gradient of the weights and the gradient of the intercepts."""
         # columns: (n_nodes, n_columns), gradient with respect to scores
         # returns: coef, (n_sharing, n_columns, n_features) float64; intercept, (n_sharing, n_columns) float64
         shape = self.n_sharing, columns.shape[1]
