@@ -1,4 +1,4 @@
-"""Cutting planes for a sum of maxima treated as one function: BMRM and the 1-slack method."""
+"""Cutting planes for a sum of maxima that is treated as a single function: BMRM and the 1-slack method."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sklearn_crf.optimize import _iterates
 from sklearn_crf.optimize._active_set import climb_active_set
 from sklearn_crf.optimize._cutting_plane import count_affordable_planes
 
-# Tolerated violation of optimality, relative to the largest gradient and to the terms that sum to a gradient.
+# Maximum violation of optimality, relative to the largest gradient entry and to the terms whose sum is an entry.
 _PRECISION = 1e-12
 
-# Ridge on the diagonal of the Gram matrix, relative to each entry, because planes may be linearly dependent.
-# If a slope is zero, the minimum ridge is used, whose inverse is finite.
+# Ridge that is added to the diagonal of the Gram matrix, as a fraction of each entry. Planes may be dependent.
+# If a slope is zero, the ridge is _LEAST_RIDGE, whose inverse is finite.
 _RIDGE, _LEAST_RIDGE = 1e-13, 1e-150
 
 
@@ -31,14 +31,15 @@ def maximize_on_simplex(gram, offset, start, n_simplex):
     2006, section 16.5). It is exact up to rounding errors, and takes few steps from a start near the optimum.
     """
     # gram: (n, n), the matrix G with contiguous rows; offset: (n,), the vector o; start: (n,), a feasible point
-    # n_simplex: the number p of entries on the simplex; returns (n,), the maximiser
+    # n_simplex: the number p of entries on the simplex
+    # returns (n,), the maximiser
     weight = start.copy()
     climb_active_set(gram, offset, weight, n_simplex, _RIDGE, _LEAST_RIDGE, _PRECISION)
     return weight
 
 
 class _StepFromBest:
-    """Choice of the next point on the line from the best point to the minimiser of penalty plus highest plane.
+    """Choice of the next point, on the line from the best point to the minimiser of penalty plus highest plane.
 
     As long as points improve, the step goes all the way to the minimiser. Otherwise it is halved, down to a tenth of
     the way.
@@ -69,7 +70,7 @@ def _has_risen(dual, former):
     return dual - former > _LEAST_RISE * abs(dual)
 
 
-# Minimum increase of the dual value that counts as an increase, relative to the dual value.
+# A rise of the dual value counts if it exceeds this fraction of the dual value.
 _LEAST_RISE = 1e-12
 
 
@@ -98,7 +99,8 @@ def bmrm(
     cutting-plane method.
     """
     # fun: function that returns the value of R and a subgradient; x0: (n,), the starting point
-    # lower_bounded: (n,) of bool, entries of x that must not be negative; callback: called after every iteration
+    # lower_bounded: (n,) bool, mask of the entries of x that must not be negative
+    # callback: function called after every iteration
     x = _iterates.check_start(x0)
     bundle = Bundle(_iterates.mask_of_bounds(lower_bounded, len(x)), len(x), max_planes)
     if floor is not None:
@@ -132,7 +134,7 @@ def bmrm(
         fun=float(best.fun(dual)),
         dual=dual,
         gap=best.upper - dual,
-        # No plane rises above the function that it bounds, so P is never below the dual.
+        # Planes never exceed the function that they bound, so P is never below the dual value.
         loss_curve=np.maximum(curves[0], dual),
         dual_curve=np.array(curves[1]),
         nit=len(curves[0]),
@@ -141,7 +143,7 @@ def bmrm(
 
 
 class _DenseRows:
-    """Rows of a dense matrix that grows by one row at a time."""
+    """Rows of a dense matrix, to which rows are added one at a time."""
 
     def __init__(self, n, matrix=None):
         self._rows = np.empty((0, n)) if matrix is None else matrix.toarray()
@@ -172,11 +174,11 @@ class _DenseRows:
 
 
 class _SparseRows:
-    """Rows of a growing sparse matrix, for slopes with few non-zero entries (only the features of wrong labels)."""
+    """Rows of a growing sparse matrix, for slopes with few entries: slopes only contain features of wrong labels."""
 
     def __init__(self, n):
         self._n = n
-        # Only the entries up to the last pointer are in use.
+        # The entries after the last pointer are not in use.
         self._value, self._index = np.empty(0), np.empty(0, dtype=np.int32)
         self._ptr = np.zeros(1, dtype=np.int64)
 
@@ -214,13 +216,13 @@ class _SparseRows:
         return self.matrix[:, places].toarray()
 
 
-# Maximum fraction of non-zero entries in the first slope for which slopes are stored as sparse rows.
-# The first slope has the most entries, because most examples have errors at the start.
+# Slopes are stored as sparse rows if at most this fraction of the first slope's entries is not zero.
+# The first slope usually has the most entries, because most examples have errors at the start.
 _MOST_ENTRIES = 0.2
 
 
 class Bundle:
-    """Cutting planes with their Gram matrix and dual weights, and multipliers for entries that are bounded below."""
+    """Cutting planes, with their Gram matrix, their dual weights, and multipliers of entries with a lower bound."""
 
     def __init__(self, bounded, n, max_planes):
         self.max_planes = max(2, max_planes)
@@ -276,7 +278,7 @@ class Bundle:
         return x, float(self._offset[:n_planes] @ weight[:n_planes] - 0.5 * (x @ x))
 
     def _shrink(self):
-        """Drop planes without weight; if all planes have weight, merge the half of the planes with less weight."""
+        """Drop planes of weight zero; if there are none, merge the half of the planes with the smallest weights."""
         light = np.flatnonzero(self._weight <= 0)
         sums = None
         if not len(light):
@@ -305,7 +307,7 @@ def one_slack(
     random_state: _iterates.RandomSeed = None,
     callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
-    r"""Minimize a quadratic penalty plus a sum of maxima by planes below the sum, reusing earlier planes of the terms.
+    r"""Minimize a quadratic penalty plus a sum of maxima by planes below the sum; earlier planes of terms are reused.
 
     .. math::
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr)
@@ -315,7 +317,8 @@ def one_slack(
     exceed the planes in the bundle, an epoch calls the oracle for all terms. Two rules limit memory. Each term drops
     the plane that has not been its highest plane for the longest time. A full bundle drops planes without weight.
     """
-    # lower_bounded: (n,) of bool, entries of x that must not be negative; callback: function called after every epoch
+    # lower_bounded: (n,) bool, mask of the entries of x that must not be negative
+    # callback: function called after every epoch
     max_kept = min(max_kept, count_affordable_planes(cache_size, sizes, n))
     state = _OneSlackIterate(oracle, sizes, _iterates.mask_of_bounds(lower_bounded, n), max_planes, max_kept)
     found = _iterates.Checks(risk, state, tol, callback)
@@ -330,7 +333,7 @@ def one_slack(
 
 
 class _OneSlackIterate:
-    """The bundle, the stored planes of each term, and the best point at which the oracle was called for all terms."""
+    """Bundle, stored planes of each term, and best point at which the oracle was called for all terms."""
 
     def __init__(self, oracle, sizes, bounded, max_planes, max_kept):
         n = len(bounded)
@@ -344,7 +347,7 @@ class _OneSlackIterate:
         self._bundle.add(np.zeros(n), 0.0)
 
     def pass_over(self):
-        """Call the oracle for all terms at a point between the best point and x, add the plane, and update x."""
+        """Call the oracle for all terms at a point between the best point and x, add the summed plane, and update x."""
         slope, offset = np.zeros(len(self.x)), 0.0
         minimizer, former = self.x, self.dual
         x = self._step.to(self.best, minimizer)
@@ -364,7 +367,7 @@ class _OneSlackIterate:
             self._step.allow_full_step()
 
     def reuse_kept_planes(self):
-        """Add planes below the sum, made from stored planes of all terms, while they rise well above the bundle."""
+        """Add sums of stored planes of all terms to the bundle, as long as such a sum rises well above the bundle."""
         for _ in range(_MOST_BETWEEN):
             slope, offset = np.zeros(len(self.x)), 0.0
             for kept in self._kept:
@@ -387,7 +390,7 @@ _MOST_BETWEEN = 20
 
 
 class _KeptPlanes:
-    """The latest planes of the terms of one block."""
+    """Latest planes of each term of one block."""
 
     def __init__(self, n_terms, n, max_kept):
         self._slopes = np.zeros((n_terms, max_kept, n))
@@ -397,7 +400,7 @@ class _KeptPlanes:
         self._terms = np.arange(n_terms)
 
     def add(self, slopes, offsets):
-        """Store a new plane of each term, replacing the plane that has not been the highest for the longest time."""
+        """Store a new plane of each term, in place of the plane that has not been the highest for the longest time."""
         if not self._offsets.size:
             return
         self._now += 1
@@ -410,7 +413,7 @@ class _KeptPlanes:
         if not self._offsets.size:
             return 0.0
         self._now += 1
-        # For a term without stored planes, use a plane of zeros, which is also below the maximum of the term.
+        # A term without stored planes has planes of zeros, which also are below the maximum of the term.
         highest = np.argmax(self._offsets + self._slopes @ x, axis=1)
         slope += self._slopes[self._terms, highest].sum(axis=0)
         self._used[self._terms, highest] = self._now

@@ -1,4 +1,4 @@
-"""Cutting planes for every term of a sum of maxima, which are stored between epochs (the n-slack method)."""
+"""Cutting planes for each term of a sum of maxima, which are kept from epoch to epoch (the n-slack method)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def count_affordable_planes(cache_size, sizes, n):
 
 
 class PlaneCache(_iterates.DualPoint):
-    r"""Dual variables of a sum of maxima, stored as the weights of the planes found so far for each maximum.
+    r"""Dual variables of a sum of maxima: weights of the planes that have been found for each maximum.
 
     .. math::
         D(a) = \sum_{i, k} a_{ik} o_{ik} - \tfrac12 \lVert x(a) \rVert^2, \qquad x(a) = \nu - \sum_{i, k} a_{ik}
@@ -28,14 +28,14 @@ class PlaneCache(_iterates.DualPoint):
     """
 
     # sizes: number of terms of each block; max_planes: maximum number of planes of a term, at least 2
-    # bounded: (n,) of bool, entries of x that must not be negative
+    # bounded: (n,) bool, mask of the entries of x that must not be negative
 
     def __init__(self, sizes, bounded, max_planes):
         super().__init__(bounded)
         self._blocks = [_PlanesOfBlock(size, len(bounded), max_planes) for size in sizes]
 
     def add(self, block, slopes, offsets):
-        """Store new planes of a block that rise above its stored planes; return its previous duality gap."""
+        """Store new planes that rise above the stored planes of a block; return the block's previous duality gap."""
         return self._blocks[block].add(slopes, offsets, self.x)
 
     def ascend(self, block, precision, max_steps):
@@ -59,7 +59,7 @@ class _PlanesOfBlock:
         self.slopes = np.zeros((n_terms, n))
         self.offsets = np.zeros(n_terms)
         self.weight = np.ones(n_terms)
-        self._idle = np.zeros(n_terms, dtype=np.int64)  # number of consecutive visits without weight
+        self._idle = np.zeros(n_terms, dtype=np.int64)  # number of latest visits without weight
         self._gram = np.zeros((n_terms, n_terms))
         self._start = np.arange(n_terms)
 
@@ -88,7 +88,7 @@ class _PlanesOfBlock:
         self._start = np.searchsorted(self.owner, np.arange(self.owner[-1] + 1))
 
     def _evict(self, terms):
-        """Drop a plane of each full term among the given terms, and all planes without weight for many visits."""
+        """Drop one plane of each given term that is full, and all planes that had no weight for many visits."""
         self._idle = np.where(self.weight > 0, 0, self._idle + 1)
         drop = self._idle > _PATIENCE
         counts = np.bincount(self.owner[~drop], minlength=len(self._start))
@@ -102,7 +102,7 @@ class _PlanesOfBlock:
             self._take(np.flatnonzero(~drop), self.owner, self.slopes, self._gram, np.zeros(0))
 
     def _merge(self, first, second):
-        """Merge the first of two planes into the second, without changing the combined plane of the term."""
+        """Merge the first of two planes into the second; the combined plane of the term does not change."""
         total = self.weight[first] + self.weight[second]
         share = self.weight[first] / total
         for values in (self.slopes, self.offsets, self._gram, self._gram.T):
@@ -110,7 +110,7 @@ class _PlanesOfBlock:
         self.weight[second], self.weight[first] = total, 0.0
 
     def ascend(self, gradient, precision, max_steps):
-        """Shift weight from a worse plane to the best plane of a term, always in the term with the largest gain."""
+        """Shift weight to the best plane of a term from its other planes, each time in the most violated term."""
         start = self._start
         stop = np.append(start[1:], len(self.weight))
         for _ in range(max_steps):
@@ -130,7 +130,7 @@ class _PlanesOfBlock:
             gradient -= move * row
 
     def _find_best_partner(self, own, gradient, up):
-        """Return the plane from which shifting weight to the plane ``up`` gives the largest second-order gain."""
+        """Return the plane whose weight should be shifted to the plane ``up`` for the largest second-order gain."""
         difference = gradient[up] - gradient[own]
         gram = self._gram
         curvature = gram[up, up] + gram.diagonal()[own] - 2 * gram[up, own]
@@ -158,7 +158,7 @@ def cutting_plane(
     random_state: _iterates.RandomSeed = None,
     callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
-    r"""Minimize a quadratic penalty plus a sum of maxima of planes, with all planes found so far.
+    r"""Minimize a quadratic penalty plus a sum of maxima of planes, using all planes found so far.
 
     .. math::
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr)
@@ -169,7 +169,8 @@ def cutting_plane(
     wanted or the oracle is expensive, the method converges much faster than :func:`frank_wolfe`, which stores one plane
     per term.
     """
-    # lower_bounded: (n,) of bool, entries of x that must not be negative; callback: function called after every epoch
+    # lower_bounded: (n,) bool, mask of the entries of x that must not be negative
+    # callback: function called after every epoch
     rng = _iterates.make_random_state(random_state)
     max_planes = min(max_planes, count_affordable_planes(cache_size, sizes, n))
     state = PlaneCache(sizes, _iterates.mask_of_bounds(lower_bounded, n), max_planes)
@@ -184,7 +185,7 @@ def cutting_plane(
         due = promising or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.x], due):
             break
-        # The remaining violation of a term should be small compared with the gain per term that new planes promise.
+        # Passes go on until the violation of a term is small compared with the gain per term that new planes promise.
         precision = 0.1 * slack / max(sum(sizes), 1)
         for _ in range(_PASSES):
             for block in rng.permutation(len(sizes)):
@@ -192,6 +193,6 @@ def cutting_plane(
     return found.result(epoch)
 
 
-# Number of passes over the stored planes between two epochs; number of steps per term in one visit of a block.
+# Number of passes over the stored planes between two epochs; maximum number of steps per term in a visit of a block.
 _PASSES = 2
 _STEPS = 3

@@ -1,4 +1,4 @@
-"""Exponentiated gradient steps on the dual of a quadratic penalty plus a sum of smoothed maxima, block by block."""
+"""Exponentiated gradient steps, block by block, on the dual of a quadratic penalty plus a sum of smoothed maxima."""
 
 from collections.abc import Sequence
 
@@ -7,17 +7,17 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
 
-# Growth factor of steps that increased the dual value; maximum number of halvings of a step that did not.
+# After a step that increased the dual value, factor of the step size; otherwise, maximum number of halvings.
 _GROWTH, _MOST_HALVINGS = 1.3, 12
 
-# Largest change of the dual value that counts as rounding error, relative to the block's term of the dual value.
+# Maximum rounding error of a change of the dual value, relative to the block's term of the dual value.
 _ROUNDING = 64 * np.finfo(np.float64).eps
 
 # Initial step size of a block, as a fraction of the full step 1 / T, at positive temperatures T.
 _FIRST_SHARE = 0.5
 
-# Maximum change of a parameter in one step: enough to move between any two vertices (DualBlock.bounded).
-# _SMALLEST avoids a division by zero.
+# Maximum change of a parameter in one step. It allows moves between any two vertices (see DualBlock.bounded).
+# _SMALLEST only avoids a division by zero.
 _LONGEST_MOVE, _SMALLEST = 700.0, np.finfo(np.float64).tiny
 
 
@@ -75,7 +75,7 @@ def exponentiated_gradient(
 
 
 class _DualMarginals:
-    """Parameters of all blocks, with their marginals and the corresponding point x."""
+    """Parameters of all blocks, the marginals of these parameters, and the point x of these marginals."""
 
     def __init__(self, blocks, temperature):
         self.blocks, self.temperature = blocks, temperature
@@ -97,7 +97,7 @@ class _DualMarginals:
         return block.weight * (self.temperature * entropy + float(block.costs @ (marginals - block.truth)))
 
     def step(self, i):
-        """Change the parameters of a block by a step that increases the dual."""
+        """Change the parameters of a block by a step that increases the dual value."""
         block, parameters, marginals = self.blocks[i], self.parameters[i], self.marginals[i]
         direction = block.scores(self.x) - self.temperature * parameters
         size = min(self.step_sizes[i], self.longest, _LONGEST_MOVE / max(_iterates.largest(direction), _SMALLEST))
@@ -105,16 +105,17 @@ class _DualMarginals:
             new = parameters + size * direction
             if self.temperature == 0:
                 # At a vertex, all steps go in one direction.
-                # Without bounds on parameters, the way back would become longer with every epoch.
+                # Without bounds on parameters, the way back from a vertex would become longer with every epoch.
                 new = block.bounded(new)
             there, entropy = block.forward(new)
             term = self._dual_term(block, there, entropy)
             moved = block.weight * block.pullback(marginals - there)
             square = float(moved @ moved)
             rise = term - self.terms[i] - float(moved @ self.x[block.touched]) - 0.5 * square
-            # Near the optimum, the rise is lost in rounding errors. However, the dual is concave:
-            # it has not fallen if ``slope``, its derivative at the new point along the step, is positive.
-            # At a vertex, which is only reached at temperature 0, both ``rise`` and ``slope`` are rounding errors.
+            # Near the optimum, rounding errors hide ``rise``, the increase of the dual value.
+            # ``slope`` is the derivative of the dual along the step, at the new point. The dual is concave.
+            # If ``slope`` is positive, the dual value therefore has not decreased.
+            # At a vertex, which is only reached at temperature 0, ``rise`` and ``slope`` consist of rounding errors.
             slope = block.weight * (1 - self.temperature * size) * float(direction @ (there - marginals)) - square
             rounding = _ROUNDING * (abs(term) + 1.0)
             if rise > rounding or slope >= 0 or (self.temperature == 0 and min(rise, slope) >= -rounding):

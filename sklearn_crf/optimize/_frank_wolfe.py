@@ -27,14 +27,14 @@ class BlockDual(_iterates.DualPoint):
     """
 
     # sizes: number of terms of each block
-    # bounded: (n,) of bool, entries of x that must not be negative
+    # bounded: (n,) bool, mask of the entries of x that must not be negative
 
     def __init__(self, oracle, sizes, bounded):
         super().__init__(bounded)
         n = len(bounded)
         self._oracle = oracle
         self._n_steps = 0
-        self.mean = np.zeros(n)  # average of x over all steps, with weight k for step k
+        self.mean = np.zeros(n)  # mean of x over all steps, with weight k for step k
         first = np.cumsum([0, *sizes])
         self._blocks = [slice(*bounds) for bounds in pairwise(first)]  # terms of each block
         self._slopes, self._offsets = np.zeros((first[-1], n)), np.zeros(first[-1])
@@ -49,13 +49,14 @@ class BlockDual(_iterates.DualPoint):
         return total
 
     def step(self, terms, slopes, offsets):
-        """Move the combined planes of some terms towards new planes, and return the terms' previous duality gap."""
-        # terms: slice or (m,) of int; slopes: (m, n), offsets: (m,), the slopes and offsets of the highest planes at x
+        """Move the combined planes of the given terms towards new planes; return the terms' previous duality gap."""
+        # terms: slice or (m,) int, indices of terms
+        # slopes: (m, n), offsets: (m,), slopes and offsets of the highest plane of each term at x
         rows = slopes - self._slopes[terms]
         lift = offsets - self._offsets[terms]
         slack = lift + rows @ self.x
-        # Bounds on entries only make the dual flatter.
-        # A step that increases the dual without bounds increases it with bounds.
+        # The step is computed as if no entry had a lower bound.
+        # Lower bounds only make the dual flatter, so the step also increases the dual with bounds.
         share = _maximise_in_box(rows @ rows.T, slack)
         self._slopes[terms] += share[:, None] * rows
         self._offsets[terms] += share * lift
@@ -65,7 +66,7 @@ class BlockDual(_iterates.DualPoint):
 
 
 def _maximise_in_box(gram, gradient):
-    """Maximise the quadratic function gradient' share - share' gram share / 2 over shares in [0, 1].
+    """Maximise the quadratic function ``gradient' share - share' gram share / 2`` over shares in [0, 1].
 
     The algorithm is coordinate ascent, starting from the best common share.
     """
@@ -84,7 +85,7 @@ def _maximise_in_box(gram, gradient):
 
 _TINY = float(np.finfo(np.float64).tiny)
 
-# A few sweeps suffice: the planes of a step are soon out of date, so an exact solution would be useless.
+# A few sweeps are sufficient. An exact solution would be useless, because the planes of a step are soon out of date.
 _SWEEPS = 10
 
 
@@ -113,14 +114,16 @@ def frank_wolfe(
     The dual value therefore never decreases, however many terms a block has. Each epoch visits every block once, in
     random order.
     """
-    # oracle: function of a block and a point that returns planes; risk: function that returns P without its penalty
-    # lower_bounded: (n,) of bool, entries of x that must not be negative; callback: function called after every epoch
+    # oracle: function of a block and a point that returns planes
+    # risk: function that returns P without its penalty
+    # lower_bounded: (n,) bool, mask of the entries of x that must not be negative
+    # callback: function called after every epoch
     rng = _iterates.make_random_state(random_state)
     state = BlockDual(oracle, sizes, _iterates.mask_of_bounds(lower_bounded, n)) if dual is None else dual
     found = _iterates.Checks(risk, state, tol, callback)
     for epoch in range(1, max_iter + 1):
         slack = state.pass_over(rng)
-        # Slacks were computed at earlier points, and are seldom smaller than the current gap.
+        # Slacks were computed at earlier points of the epoch, and their sum is seldom smaller than the current gap.
         promising = _iterates.is_closed(state.dual + slack, state.dual, tol)
         due = promising or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.mean, state.x] if average else [state.x], due):

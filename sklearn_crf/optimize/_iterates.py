@@ -10,14 +10,14 @@ from sklearn_crf.optimize._tuning import LAST_SHARE, MOST_FALL, MOST_SLOPE
 
 ValueGradient = Callable[[np.ndarray], tuple[float, np.ndarray]]
 Projection = Callable[[np.ndarray], np.ndarray]
-# Function of a block and a point that returns slopes (m, n) and offsets (m,) of the highest planes of the terms.
+# Function of a block and a point that returns slopes (m, n) and offsets (m,) of the highest plane of each term.
 Oracle = Callable[[int, np.ndarray], tuple[np.ndarray, np.ndarray]]
 Callback = Callable[[OptimizeResult], object]
 RandomSeed = int | np.random.RandomState | None
 
 
 def make_random_state(random_state):
-    """Return the given ``RandomState``, or a new ``RandomState`` made from a seed or from None."""
+    """Return the given ``RandomState``, or make a ``RandomState`` from a seed or None."""
     return random_state if isinstance(random_state, np.random.RandomState) else np.random.RandomState(random_state)
 
 
@@ -29,8 +29,9 @@ def has_converged(steepest: float, loss_curve: Sequence[float], tol: float, most
     number of iterations, or faster, the remaining decrease is about as large as the decrease in the last part of the
     iterations.
     """
-    # steepest: largest absolute entry of the gradient; loss_curve: values at the start and after each iteration
-    # most_left: limit on the estimated remaining decrease, as a fraction of the value; inf disables the test
+    # steepest: largest absolute entry of the gradient
+    # loss_curve: values at the start and after each iteration
+    # most_left: maximum estimated remaining decrease, as a fraction of the value; inf disables the test
     if steepest == 0 or np.isinf(most_left):
         return steepest <= tol
     n_iter, value = len(loss_curve) - 1, abs(loss_curve[-1])
@@ -41,7 +42,7 @@ def has_converged(steepest: float, loss_curve: Sequence[float], tol: float, most
 
 
 def is_closed(primal, dual, tol):
-    """Return whether the duality gap is within ``tol``, relative to the primal value, or within rounding errors."""
+    """Return whether the duality gap is within ``tol`` times the primal value, or within rounding errors."""
     return primal - dual <= max(tol * abs(primal), 1e-14 * max(abs(primal), abs(dual)))
 
 
@@ -51,12 +52,12 @@ def mask_of_bounds(lower_bounded, n):
 
 
 class DualPoint:
-    """Point x that belongs to dual variables, and the dual objective D there.
+    """Point x that belongs to dual variables, and the dual objective D of these variables.
 
     Multipliers of the entries bounded below are always optimal, so x is a projection.
     """
 
-    # bounded: (n,) of bool, entries of x that must not be negative
+    # bounded: (n,) bool, mask of the entries of x that must not be negative
     # offset: sum of the offsets of all combined planes
 
     def __init__(self, bounded):
@@ -76,16 +77,16 @@ class DualPoint:
         self.x[self._bounded] = np.maximum(self.x[self._bounded], 0.0)
 
 
-# Value of a sum of maxima at a point; if maxima are not proven to be optimal, also an upper bound.
+# Value of a sum of maxima at a point, or a pair of value and upper bound if maxima are not proven to be optimal.
 Risk = float | tuple[float, float]
 
 
 class BestPoint:
-    """The point with the least upper bound on P; if there are no bounds, the point with the least P."""
+    """Point with the smallest upper bound on P or, without such bounds, the point with the smallest P."""
 
     # x: (n,), the best point
-    # upper: the least upper bound on P, inf without a bound
-    # least: the least value of P found at any point
+    # upper: the smallest upper bound on P, inf if no bound is known
+    # least: the smallest value of P at any point
 
     def __init__(self, x):
         self.x, self.upper, self.least = x.copy(), np.inf, np.inf
@@ -112,40 +113,41 @@ class BestPoint:
         return self.upper if self.is_proven else max(self._value, dual)
 
     def end(self, dual, tol, is_stuck=False):
-        """Return the reason to stop at a dual value, or None; ``is_stuck``: whether the last plane did not move x."""
+        """Return the reason to stop, or None; ``is_stuck`` tells whether the last plane left x unchanged."""
         if self.is_proven and is_closed(self.upper, dual, tol):
             return "CONVERGENCE: duality gap within tol"
         if is_stuck:
             return "STOP: the last cutting plane changed nothing" if self.upper <= self._value else UNPROVEN
         if not is_closed(self.least, dual, tol):
             return None
-        # More planes cannot close the part of the gap that is due to unproven maxima.
-        # Stop if the rest of the gap is small.
+        # New planes cannot close the part of the gap that is due to unproven maxima.
+        # The method stops if the rest of the gap is small.
         in_reach = self.is_proven and is_closed(self.upper, self._value, tol)
         return None if in_reach and not is_closed(self.least, dual, _CLOSED * tol) else UNPROVEN
 
 
-# Fraction of the tolerance below which the rest of the gap is negligible compared with the unproven part.
+# The part of the gap that planes can close is negligible if it is below this fraction of the tolerance.
 _CLOSED = 0.1
 
 #: Message of an optimizer that has reached its maximum number of iterations.
 AT_LIMIT = "STOP: max_iter reached"
 
-#: Message if the duality gap is only above its tolerance because some maxima are not proven to be optimal.
+#: Message if the duality gap exceeds its tolerance only because some maxima are not proven to be optimal.
 UNPROVEN = "STOP: the gap left is due to maxima that are not proven optimal"
 
 
 def ended(message):
-    """Return the result fields ``success`` and ``message`` for a message; a stop by the callback is a success."""
+    """Return the result fields ``success`` and ``message``; a stop by the callback counts as a success."""
     return {"success": message.startswith(("CONVERGENCE", "STOP: by the callback")), "message": message}
 
 
 class Checks:
-    """Checks of the duality gap, which record the best point and the epochs at which the primal value was computed."""
+    """Checks of the duality gap; they record the best point, and the epochs at which the primal value was computed."""
 
-    # risk: ``risk(x)`` returns P without its penalty; callback: function called after every epoch
-    # state: object with ``x``, the iterate, and ``dual``, a lower bound on the least value of P
-    # tol: duality gap, relative to the primal value, at which to stop
+    # risk: function that returns P at x without its penalty
+    # callback: function called after every epoch
+    # state: object with ``x``, the iterate, and ``dual``, a lower bound on the minimum of P
+    # tol: duality gap at which to stop, as a fraction of the primal value
 
     def __init__(self, risk, state, tol, callback):
         self._best = BestPoint(state.x)
@@ -182,7 +184,7 @@ class Checks:
             fun=self._best.fun(dual),
             dual=dual,
             gap=self._best.upper - dual,
-            # No plane rises above the function that it bounds, so P is never below the dual value.
+            # Planes never exceed the function that they bound, so P is never below the dual value.
             loss_curve=np.maximum(self._primal, dual),
             dual_curve=np.array(self._dual),
             checks=np.array(self._epochs),
@@ -202,7 +204,7 @@ def check_start(x0):
 
 
 def step_sizes(step_size, schedule, decay_steps):
-    """Return the step size as a function of the number of earlier steps t = 0, 1, ...
+    """Return a function that maps t, the number of earlier steps, to the size of the next step.
 
     ``"constant"`` is ``step_size``, ``"annealed"`` is ``step_size / (1 + t / decay_steps)``, ``"sqrt"`` is
     ``step_size / sqrt(1 + t / decay_steps)``.

@@ -1,4 +1,4 @@
-"""Limited-memory BFGS for smooth losses, including slightly inexact losses from approximate inference."""
+"""Limited-memory BFGS for smooth losses, including losses with small errors from approximate inference."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ def minimize_lbfgs(
     .. math::
         x_{t+1} = x_t - \eta_t H_t \nabla f(x_t), \qquad \text{until } \|\nabla f(x_t)\|_\infty \le \mathrm{tol}
     """
-    # most_left: limit on the remaining decrease estimated from the last iterations, as a fraction of the value
-    # fun: function that returns value and gradient; x0: (n,), starting point; callback: called after every iteration
-    # lower_bounded: (n,) of bool, entries of x that must not be negative; entries of z if ``scaling`` (n, n) is given
+    # fun: function that returns value and gradient
+    # x0: (n,), starting point
+    # callback: function called after every iteration
+    # most_left: maximum remaining decrease, estimated from the last iterations, as a fraction of the value
+    # lower_bounded: (n,) bool, mask of the entries of x (of z if ``scaling`` is given) that must not be negative
     start = _iterates.check_start(x0)
     bounded = _iterates.mask_of_bounds(lower_bounded, len(start))
     start[bounded] = np.maximum(start[bounded], 0.0)
@@ -76,8 +78,8 @@ def minimize_lbfgs(
     return run.result(run.best, "ABNORMAL: no better point on the line, value and gradient disagree")
 
 
-# Relative decrease of the value at which iterations stop, as in scikit-learn's LogisticRegression.
-# The number is so small that the gradient decides when to stop.
+# Relative decrease of the value at which iterations stop, equal to the value in scikit-learn's LogisticRegression.
+# This number is so small that in practice the gradient decides when to stop.
 _VALUE_TOL = 64 * np.finfo(float).eps
 
 
@@ -91,12 +93,12 @@ _STOPPED = 99
 def scaling_by_differences(
     fun: _iterates.ValueGradient, x0: ArrayLike, *, step: float = 0.01, floor: float = 1e-4
 ) -> np.ndarray:
-    r"""Return a scaling that gives a function about the same curvature in all directions near a point.
+    r"""Return a scaling with which a function has about the same curvature in all directions near a point.
 
     .. math:: A = V \max(|\Lambda|, \mathrm{floor} \cdot |\lambda|_{\max})^{-1/2}, \qquad
         \nabla^2 f(x_0) = V \Lambda V^\top
     """
-    # fun: callable; x0: (n,), the point; returns: (n, n), the scaling matrix A
+    # fun: function that returns value and gradient; x0: (n,), the point; returns: (n, n), the scaling matrix A
     start = _iterates.check_start(x0)
     gradient = np.array(fun(start)[1], dtype=np.float64)
     hessian = np.empty((len(start), len(start)))
@@ -107,13 +109,13 @@ def scaling_by_differences(
     curvature, directions = np.linalg.eigh((hessian + hessian.T) / 2)
     if not len(start) or curvature[-1] <= 0:
         return np.eye(len(start))
-    # If a function is not convex, steps along directions of negative curvature must also have a moderate length.
+    # If the function is not convex, steps along directions of negative curvature must also have a moderate length.
     curvature = np.abs(curvature)
     return directions / np.sqrt(np.maximum(curvature, floor * curvature.max()))
 
 
 class _NonFiniteValue(Exception):
-    """Exception that is raised if the objective is not finite during a line search."""
+    """Exception that is raised if the objective becomes infinite or NaN during a line search."""
 
 
 class _Point(NamedTuple):
@@ -125,7 +127,7 @@ class _Point(NamedTuple):
 
 
 class _Iterations:
-    """Objective as a function of z in x = x0 + A z (without A, z is x), with its iterates, last point and best point.
+    """Objective as a function of z, where x = x0 + A z (without A, z is x), with iterates, last point and best point.
 
     The class also tests iterates for convergence.
     """
@@ -169,11 +171,11 @@ class _Iterations:
         return _iterates.largest(np.where(self.bounded, np.minimum(point.gradient, point.x), point.gradient))
 
     def has_converged(self):
-        """Return whether the gradient at the last point is zero, or within ``tol`` while the value hardly decreases."""
+        """Return whether the last gradient is zero, or is within ``tol`` while the value hardly decreases."""
         return _iterates.has_converged(self.steepest(self.last), self.loss_curve, self.tol, self.most_left)
 
     def has_stalled(self, noise=_VALUE_TOL):
-        """Return whether the last iteration changed the value by at most ``noise``, relative to the value."""
+        """Return whether the last iteration changed the value by at most ``noise`` times the value."""
         if len(self.loss_curve) < 2:
             return False
         before, after = self.loss_curve[-2:]

@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitLimits:
-    """Base class of fit plans, with the parameters that every fit plan has."""
+    """Base class of fit plans, with the parameters that all fit plans share."""
 
     max_iter: int
     n_jobs: int | None
@@ -14,5 +14,5 @@ class FitLimits:
 
     @staticmethod
     def limits(estimator: Any) -> dict[str, Any]:
-        """Return the values of the limits (such as ``max_iter``) in an estimator, by name."""
+        """Return a dict of an estimator's limits, such as ``max_iter``, by name."""
         return {field.name: getattr(estimator, field.name) for field in fields(FitLimits)}

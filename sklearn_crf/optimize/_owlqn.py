@@ -1,4 +1,4 @@
-"""Orthant-wise limited-memory quasi-Newton method, for smooth losses with an L1 penalty or with little memory."""
+"""Orthant-wise limited-memory quasi-Newton method, for L1 penalties, and for L-BFGS with little memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
 
-# Number of latest steps and gradient changes that define the approximate Hessian.
+# Number of steps, each with its gradient change, that define the approximate Hessian.
 _CORRECTIONS = 6
 
-# Number of vector entries that are processed at a time, to limit peak memory.
+# Vectors are processed in parts of this number of entries, to limit peak memory.
 _PART = 2**13
 
-# Sufficient fraction of the predicted decrease; backtracking factor; maximum number of backtracking steps.
+# Line search: sufficient fraction of the predicted decrease; backtracking factor; maximum number of points tried.
 _DECREASE, _SHRINK, _MOST_SHRINKS = 1e-4, 0.5, 40
 
 
@@ -104,7 +104,7 @@ def minimize_owlqn(
             break
         found, n_tried = _search_line(fun, x, value, slope, l1, pairs, curvature)
         if found is None and pairs:
-            # The approximate Hessian may be misleading, so the search is repeated along the gradient alone.
+            # The approximate Hessian may be misleading, so the search is repeated without it, along the gradient.
             pairs.clear()
             found, n_more = _search_line(fun, x, value, slope, l1, pairs, curvature)
             n_tried += n_more
@@ -150,7 +150,7 @@ def _check_curvature(curvature, n):
 
 
 def _evaluate(fun, x, l1):
-    # The array x is not modified from here on. The read-only flag tells callers that they can store x without a copy.
+    # From here on, x is not modified. Its read-only flag tells ``fun`` that x can be stored without a copy.
     x.flags.writeable = False
     value, gradient = fun(x)
     penalty = float(np.sum(l1 * np.abs(x))) if l1.any() else 0.0
@@ -158,7 +158,7 @@ def _evaluate(fun, x, l1):
 
 
 def compute_least_subgradient(x, gradient, l1):
-    """Return the subgradient of least norm, which is zero where x is zero and the penalty outweighs the gradient."""
+    """Return the subgradient of least norm; its entry is 0 where x is 0 and the penalty outweighs the gradient."""
     if not l1.any():
         return gradient
     shrunk = np.sign(gradient) * np.maximum(np.abs(gradient) - l1, 0.0)
@@ -166,7 +166,7 @@ def compute_least_subgradient(x, gradient, l1):
 
 
 def _search_line(fun, x, value, slope, l1, pairs, curvature):
-    """Search a line in the orthant of x; return a point with sufficient decrease or None, and the number of trials."""
+    """Search a line in the orthant of x for sufficient decrease; return the point or None, and the number of trials."""
     has_l1 = l1.any()
     if has_l1:
         penalised = l1 > 0
@@ -174,7 +174,7 @@ def _search_line(fun, x, value, slope, l1, pairs, curvature):
     step = 1.0
     for n_tried in range(1, _MOST_SHRINKS + 1):
         # The direction is computed again for each point, because storing it would take as much memory as x.
-        # Few searches need a second point.
+        # This is rarely needed, because few searches try a second point.
         new_x = _compute_newton_direction(slope, pairs, curvature)
         if has_l1:
             new_x[penalised & (new_x * slope >= 0)] = 0.0
@@ -194,7 +194,7 @@ def _search_line(fun, x, value, slope, l1, pairs, curvature):
 
 
 def _compute_newton_direction(slope, pairs, scale):
-    """Compute minus the approximate inverse Hessian times the slope, by the two-loop recursion."""
+    """Compute the negative product of the approximate inverse Hessian and the slope, by the two-loop recursion."""
     direction = -slope
     shares = []
     for s, y, curvature in reversed(pairs):
@@ -211,8 +211,8 @@ def _compute_newton_direction(slope, pairs, scale):
 
 
 def _remember(pairs, x, gradient, new_x, new_gradient):
-    """Store a step and the change of the gradient along the step, if the curvature along it is positive."""
-    # Pairs are stored in single precision, because they take most of the memory and only approximate the Hessian.
+    """Store a step and its change of the gradient, if the curvature along the step is positive."""
+    # Steps and gradient changes are stored in single precision: they take most memory and need not be exact.
     kept = pairs.popleft()[:2] if len(pairs) == pairs.maxlen else (np.empty(len(x), dtype=np.float32) for _ in range(2))
     s, y = kept
     with np.errstate(over="ignore", invalid="ignore"):

@@ -12,7 +12,7 @@ from scipy.optimize import OptimizeResult
 from sklearn_crf.optimize._iterates import AT_LIMIT, Callback, Projection, ValueGradient
 from sklearn_crf.optimize._spg import ROUNDING, ProjectedRun, minimize_spg
 
-# Relative curvature along a step below which rounding errors dominate the curvature.
+# Below this relative curvature along a step, the curvature consists mostly of rounding errors.
 _LEAST_CURVATURE = 1e-12
 
 
@@ -39,7 +39,7 @@ def minimize_pqn(
     approximation in its compact form. :func:`minimize_spg` minimises the quadratic model without calls of ``fun``. The
     method is therefore suitable if ``fun`` takes far longer than a projection. The value never increases.
     """
-    # most_left: limit on the remaining decrease estimated from the last iterations, as a fraction of the value
+    # most_left: maximum remaining decrease, estimated from the last iterations, as a fraction of the value
     run = ProjectedRun(fun, project, x0, history=1, shrink=0.5, callback=callback, precision=precision)
     if run.has_converged(tol, most_left):
         return run.result("CONVERGENCE: no iteration was needed")
@@ -56,7 +56,7 @@ def minimize_pqn(
 
 
 def _step(run, model, inner_iter):
-    """Move towards the minimum of the model or, if the step fails, along the projected gradient."""
+    """Make a step towards the minimum of the model or, if this step fails, along the projected gradient."""
     if model.steps:
         direction = model.minimum(run, inner_iter) - run.x
         if run.gradient @ direction < 0 and run.move_along(direction):
@@ -67,7 +67,7 @@ def _step(run, model, inner_iter):
 
 
 class _QuadraticModel:
-    """Quadratic model of a function, from the last steps and gradient changes.
+    """Quadratic model of a function, built from the last steps and gradient changes.
 
     The Hessian is B = sigma I - N' M^-1 N. Steps are the rows of S, and gradient changes are the rows of Y.
     """
@@ -81,7 +81,7 @@ class _QuadraticModel:
         self.turns.clear()
 
     def learn(self, step, turn):
-        # The square of a very small change of the gradient may underflow to 0.
+        # The square may underflow to 0 if the change of the gradient is very small.
         if turn @ turn > 0 and step @ turn > _LEAST_CURVATURE * np.linalg.norm(step) * np.linalg.norm(turn):
             self.steps.append(step)
             self.turns.append(turn)
@@ -107,7 +107,7 @@ class _QuadraticModel:
         return found.x
 
     def _matrix(self):
-        """Return the number sigma of the Hessian B, and a function that multiplies a vector by B."""
+        """Return the number sigma in the Hessian B, and a function that multiplies a vector by B."""
         steps, turns = np.array(self.steps), np.array(self.turns)
         curvatures = steps @ turns.T
         sigma = float(turns[-1] @ turns[-1] / curvatures[-1, -1])

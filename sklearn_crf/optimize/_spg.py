@@ -13,7 +13,7 @@ from sklearn_crf.optimize import _iterates
 # Relative error of values computed in float64.
 ROUNDING = 16 * np.finfo(float).eps
 
-# Minimum length of a step in a line search; sufficient fraction of the decrease that the slope predicts.
+# Line search: minimum step length; sufficient fraction of the decrease that the slope predicts.
 _SHORTEST, _ENOUGH = 1e-14, 1e-4
 
 # Minimum and maximum spectral step size.
@@ -24,12 +24,12 @@ class ProjectedRun:
     """Iterations of a projected gradient method, with their line search."""
 
     # stopped: whether the callback has requested to stop
-    # x, value, gradient: the last point, with its value and gradient
-    # moved, turned: the last step, and the change of the gradient along it
+    # x, value, gradient: the last point, its value and its gradient
+    # moved, turned: the last step, and the change of the gradient along the step
     # residual: largest absolute entry of the projected gradient
 
-    # history: number of latest values; a step is accepted if its value is below the largest of these values
-    # shrink: factor by which an insufficient step is shortened
+    # history: number of latest values; a step is accepted if its value is sufficiently below the largest of them
+    # shrink: factor by which a step with insufficient decrease is multiplied
 
     def __init__(self, fun, project, x0, *, history, shrink, callback, precision):
         self.shrink = shrink
@@ -55,7 +55,7 @@ class ProjectedRun:
         return _iterates.largest(self.project(x - gradient) - x)
 
     def move_along(self, direction):
-        """Make the longest step along a direction with sufficient decrease; return False if there is no such step.
+        """Make the longest step along a direction that decreases the value sufficiently; return False if there is none.
 
         If values differ by less than their error, the decrease is estimated from the slopes at both ends, as for a
         parabola, because slopes have more correct digits (Hager & Zhang 2005).
@@ -63,7 +63,7 @@ class ProjectedRun:
         slope = float(self.gradient @ direction)
         reference = max(self.recent)
         size = max(1.0, abs(self.value))
-        # A step within the rounding error of x makes no progress, whatever its slope.
+        # A step as short as the rounding error of x makes no progress, whatever the slope.
         shortest = max(
             _SHORTEST, np.finfo(float).eps * _iterates.largest(self.x) / (_iterates.largest(direction) or 1.0)
         )
@@ -136,14 +136,16 @@ def minimize_spg(
     until :math:`\|P(x_t - \nabla f(x_t)) - x_t\|_\infty \le \mathrm{tol}`. The value may increase temporarily: a step
     is accepted if its value is sufficiently below the largest of the latest values.
     """
-    # fun: function that returns value and gradient; x0: (n,), the starting point
-    # project: projection onto the convex set; callback: function called after every iteration
+    # fun: function that returns value and gradient
+    # x0: (n,), starting point
+    # project: projection onto the convex set
+    # callback: function called after every iteration
     run = ProjectedRun(fun, project, x0, history=history, shrink=0.3, callback=callback, precision=precision)
     if run.residual <= tol:
         return run.result("CONVERGENCE: no iteration was needed")
     step = 1 / run.residual if first_step is None else first_step
     while run.nit < max_iter:
-        # Rounding errors can make a spectral step far too long. In this case, use the plain gradient step.
+        # If rounding errors make the spectral step far too long, the plain gradient step is used.
         for length in (np.clip(step, _LEAST_STEP, _MOST_STEP), 1.0):
             direction = project(run.x - length * run.gradient) - run.x
             if run.move_along(direction):

@@ -38,7 +38,9 @@ def gradient_ascent(
     which decreases as squared gradients accumulate. Decreasing steps dampen oscillations, whatever the units of the
     variables.
     """
-    # gradient: function of a point; x0: (n,), the starting point; callback: function called at every point
+    # gradient: function of a point
+    # x0: (n,), starting point
+    # callback: function called at every point
     x = _iterates.check_start(x0)
     is_adaptive = schedule == "adaptive"
     size = _iterates.step_sizes(step_size, "constant" if is_adaptive else schedule, decay_steps=100)
@@ -66,7 +68,8 @@ def gradient_ascent(
     return found
 
 
-# Number s in the weight (s + 1) / (n + s) of iterate n in the average; the weight of iterate t grows like t**3.
+# Number s in the weight (s + 1) / (n + s) with which iterate n enters the average.
+# With s = 3, the weight of iterate t in the final average is proportional to about t**3.
 _FORGETTING = 3
 
 
@@ -89,8 +92,10 @@ def minimize_sgd(
         x_{t+1} = \Pi \bigl[ x_t - \eta_t \, \tilde g(B_t, x_t) \bigr], \qquad
         \bar x_t = \Big(1 - \frac{4}{t + 3}\Big) \bar x_{t-1} + \frac{4}{t + 3} x_t
     """
-    # fun: function of a mini-batch and a point that returns value and gradient; x0: (n,), the starting point
-    # project: projection onto the allowed set; callback: function called after every epoch
+    # fun: function of a mini-batch and a point that returns value and gradient
+    # x0: (n,), starting point
+    # project: projection onto the allowed set
+    # callback: function called after every epoch
     x = _iterates.check_start(x0)
     size = _iterates.step_sizes(step_size, schedule, decay_steps=-(-n_examples // batch_size))
     rng = _iterates.make_random_state(random_state)
@@ -135,7 +140,7 @@ def _run_epoch(state, fun, batches, size, project):
 
 
 class AdaGradState(NamedTuple):
-    """State from which adaptive gradient steps can continue."""
+    """State of adaptive gradient steps, from which further steps can continue."""
 
     x: np.ndarray  # (n,), the latest iterate
     average: np.ndarray  # (n,), weighted average of the iterates
@@ -165,7 +170,8 @@ def adagrad_steps(
 
     Features that are rare or small get longer steps, so the scale of the data need not be known in advance.
     """
-    # gradient: function of a batch and a point; project: projection onto the allowed set
+    # gradient: function of a batch and a point
+    # project: projection onto the allowed set
     x, average, squares = (np.array(part) for part in state[:3])
     n_steps = state.n_steps
     for batch in batches:
@@ -183,7 +189,7 @@ def adagrad_steps(
 
 
 class CycleDetector:
-    r"""Detector of training that repeatedly loses and regains its lowest errors.
+    r"""Detector of cycles in training, in which the lowest number of errors is repeatedly lost and reached again.
 
     Gradient ascent with saddle point or maximum marginal approximations cannot converge, because the approximate
     gradient is piecewise constant and never exactly zero. Training enters a zone of few errors and small gradients. It

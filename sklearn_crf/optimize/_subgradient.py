@@ -20,7 +20,7 @@ from sklearn_crf.optimize._iterates import (
 
 
 class _PegasosIterate(DualPoint):
-    """Iterate of the Pegasos schedule, which is a dual point after each whole epoch."""
+    """Iterate of the Pegasos schedule; after each whole epoch, it is a dual point."""
 
     dual = 0.0  # largest dual value after an epoch
     n_steps = 0
@@ -32,7 +32,7 @@ class _PegasosIterate(DualPoint):
         self._place((1.0 - share) * self._free - share * n_blocks * slope)
 
     def end_epoch(self):
-        """Update the best dual value so far with the value at the current dual point."""
+        """Update the best dual value with the dual value at the current point."""
         self.dual = max(self.dual, super().dual)
 
 
@@ -60,8 +60,8 @@ def subgradient(
     Source: Shalev-Shwartz, Singer, Srebro and Cotter 2011 (Pegasos).
     """
     # oracle, sizes, risk, n, lower_bounded, callback: as in ``frank_wolfe``
-    # tol: duality gap relative to the primal value
-    # average: whether the average of the iterates, which gives late iterates more weight, is also a candidate
+    # tol: duality gap at which to stop, as a fraction of the primal value
+    # average: whether the mean of the iterates, with more weight for late iterates, is a candidate, too
     # check_every: number of epochs between two computations of the duality gap
     rng = make_random_state(random_state)
     state = _PegasosIterate(mask_of_bounds(lower_bounded, n))

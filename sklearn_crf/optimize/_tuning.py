@@ -4,14 +4,14 @@
 optimum.
 """
 
-# Maximum fraction by which the objective may still decrease when training reports convergence.
+# Maximum fraction of the objective by which it may still decrease when training reports convergence.
 SHARE_LEFT = 0.01
 
-# Limits of three criteria. If all are met, the objective can hardly decrease further.
+# Criteria for an objective that can hardly decrease further:
 # LAST_SHARE: fraction of the iterations that count as the last iterations.
-# MOST_FALL: largest average decrease per iteration in the last iterations, relative to the value.
-# MOST_SLOPE: largest entry of the gradient, relative to the value.
+# MOST_FALL: maximum mean decrease per iteration, in the last iterations, as a fraction of the value.
+# MOST_SLOPE: maximum absolute entry of the gradient, as a fraction of the value.
 # In 1,728 fits, the objective could decrease by at most 0.4 % after the criteria were met.
-# If the tolerance is tight, a larger LAST_SHARE or a smaller MOST_FALL or MOST_SLOPE needs more iterations.
+# A larger LAST_SHARE, or a smaller MOST_FALL or MOST_SLOPE, needs more iterations if the tolerance is tight.
 # The chosen numbers increase the number of iterations by 1 %.
 LAST_SHARE, MOST_FALL, MOST_SLOPE = 0.25, 0.001, 0.003
