@@ -27,7 +27,7 @@ from sklearn_crf.rtf.images._input import Reading
 
 def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, callbacks: list):
     """Train the fields of a cascade; return the trained fields and the fitted attributes of the cascade."""
-    # callbacks: list with the argument ``callbacks`` of ``train`` for each field
+    # callbacks: for each field, the argument that ``train`` receives as ``callbacks``
     targets: Any = options.targets
     if cascade.joint and not targets.are_predicted:
         raise ValueError(f"joint training of a cascade needs a prediction loss, got loss={targets.loss!r}.")

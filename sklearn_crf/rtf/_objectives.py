@@ -108,7 +108,7 @@ class PredictionLoss:
     unit: float = 1.0
     # Factor that converts the loss to the units of the user
     reported: float = 1.0
-    # Strength of a penalty on predictions: the factor of half the squared prediction at each pixel
+    # Factor of a penalty on predictions, which is half the squared prediction at each pixel
     ridge: float = 0.0
 
     def is_mean(self, graph):
@@ -325,7 +325,7 @@ class FieldRisk:
         return total
 
     def shares(self):
-        """Return, for each type, the weighted fraction of factors in each leaf; 1 / n_leaves if it has no factors."""
+        """Return, for each type, the weighted fraction of factors in each leaf; 1 / n_leaves for empty leaves."""
         # returns list of (n_leaves,)
         return [
             np.where(total > 0, total / (total.sum() or 1.0), 1 / len(total))
@@ -412,7 +412,7 @@ class GaussianLikelihood:
         own = blocks[np.arange(n_nodes), :, np.arange(n_nodes)]
         square = y[:, :, None] * y[:, None, :] - mean[:, :, None] * mean[:, None, :] - own
         # y y' - u u' is a product of ``linear`` and ``values``.
-        # The covariance is not, and therefore needs ``square`` and ``cross``.
+        # The covariance is not such a product, and therefore needs ``square`` and ``cross``.
         statistics = GaussianStatistics(
             scale * (mean - y), (mean + y) / 2, 0.5 * scale * square, -scale * blocks[tails, :, heads]
         )

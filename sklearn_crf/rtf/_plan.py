@@ -126,7 +126,7 @@ class _Targets:
         return [weight]
 
     def exclude_missing_terms(self, planes: Planes, gaps: list, weights: list | None) -> list:
-        """Return pixel weights for the pseudolikelihood, 0 for pixels whose term would need a missing target."""
+        """Return pixel weights for the pseudolikelihood; pixels whose terms need a missing target get weight 0."""
         if self.loss == "likelihood":
             raise ValueError(
                 "loss='likelihood' does not support missing values or labels in y: use 'pseudolikelihood' or 'mse'."
@@ -359,7 +359,7 @@ class LabelTargets(_Targets):
     def _compute_pixel_weights(
         self, planes: Planes, columns: list, of_class: np.ndarray | None, is_joint: bool, weights: list | None
     ) -> list | None:
-        """Return pixel weights from the weights of examples and classes, 0 where the label is missing."""
+        """Compute pixel weights from the weights of examples and classes; pixels with a missing label get weight 0."""
         # of_class: (n_classes,), class weights, or None; is_joint: whether an example's loss is not a sum over pixels
         gaps = [own < 0 for own in columns]
         is_complete = not any(gap.any() for gap in gaps)

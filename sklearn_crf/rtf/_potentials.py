@@ -170,7 +170,7 @@ class RegressionTreePotentials:
 
     # n_leaves: list of int, number of leaves for each type
     # whitening: list with the matrix V, (B, n_inputs), of each type
-    # packed: whitening with columns in the order of the kernels
+    # packed: whitening with columns in the order that kernels require
     # n_values: number D of values of a pixel
 
     def __init__(self, types, n_leaves, whitening, n_values):
@@ -210,7 +210,7 @@ class RegressionTreePotentials:
         return [LeafParameters(*(coef[own].reshape(shape) for shape, own in places)) for places in self._places]
 
     def pack(self, precisions, weights, slopes):
-        """Return the flat parameter vector, the inverse of :meth:`unpack`."""
+        """Return the flat parameter vector; this is the inverse of :meth:`unpack`."""
         # returns (n_coef,)
         coef = np.empty(self.n_coef)
         for part, *given in zip(self.unpack(coef), precisions, weights, slopes, strict=True):

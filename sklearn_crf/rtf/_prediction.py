@@ -192,7 +192,7 @@ class FittedField:
         return values if self.known is None else np.where(self.known.observation(plane).diagonal > 0, 0.0, values)
 
     def means(self, planes, solver, n_jobs, and_also=None, observations=None):
-        """Return the means of the fields of planes in standardised units, and the results of ``and_also(model)``."""
+        """Return the mean of each plane's field in standardised units, and the results of ``and_also(model)``."""
 
         def one(task, n_threads):
             plane, observation = task
@@ -204,7 +204,7 @@ class FittedField:
         return [mean for mean, _ in found], [other for _, other in found]
 
     def mean(self, plane, solver, n_threads, and_also=None, observation=None):
-        """Return the mean of the field of a plane, and the result of ``and_also(model)``, if given."""
+        """Return the mean of a plane's field, and the result of ``and_also(model)``, if given."""
         # plane: (H, W, F) or (D, H, W, F); returns the mean (N, D), and the result of ``and_also`` (N, D)
         shape = plane.shape[:-1]
         # Images with observation terms are not cut into tiles, because blur couples distant pixels.
@@ -462,7 +462,7 @@ def predict_field_in_tiles(task: TiledTask, image, out, tiles, margin, max_margi
 
 
 class _Planes:
-    """Access to windows of an image, and to the mean of its field.
+    """Access to windows of an image, and to the mean of the image's field.
 
     The image and the mean may be larger than memory.
     """
@@ -474,7 +474,7 @@ class _Planes:
         self.least = []
 
     def storage(self, n_values, dtype):
-        """Return an array for the mean, stored in a file if it is large."""
+        """Return an array for the mean; a large array is stored in a file."""
         shape = (*self.shape, n_values)
         if np.prod(shape) <= tuned.VALUES_IN_MEMORY:
             return np.zeros(shape, dtype=dtype)
@@ -489,7 +489,7 @@ class _Planes:
                 f"{window.left} to {window.right - 1}."
             )
         model, certain = self.field.build_model_and_eigenvalues(features, n_threads)
-        # Pixels near an edge of the window that lies inside the plane lack factors, so they are excluded.
+        # If an edge of the window lies inside the plane, pixels near this edge lack factors and are excluded.
         near = self.field.reach
         inner = certain[
             near * (window.top > 0) : window.shape[0] - near * (window.bottom < self.shape[0]),

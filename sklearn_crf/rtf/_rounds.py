@@ -47,7 +47,7 @@ class ImagesHere(NamedTuple):
         return weights is None or any(bool(weight.any()) for weight in weights)
 
     def copies(self, is_table: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return, for each image or table row, the index of the first equal one, the weight and the pixel count."""
+        """Return, for each image (or table row), the index of the first equal image, the weight and pixel count."""
         # returns three arrays of shape (n,)
         keys, weight, n_pixels = self._compute_row_keys() if is_table else self.compute_image_keys()
         return first_of_equal(keys), weight, n_pixels
@@ -137,7 +137,7 @@ def split_off(images: Any, fraction: float, rng: Any, is_table: bool = False) ->
     Equal images are held out together, and their weights are added. A weight then has the same effect as copies.
     """
     # images: images in memory or in shards
-    # returns two choices, each with a method name of ImagesHere and its arguments
+    # returns two choices; a choice is a tuple of a method name of ImagesHere and the arguments of this method
     first, weight, n_pixels = images.copies(is_table)
     counted = np.unique(first[weight > 0])
     n = len(counted)
@@ -187,7 +187,7 @@ class Rounds:
 
     images: ImagesHere
     max_samples: int | None  # maximum number of pixels in a round
-    # Function of TrainingData and a RandomState that samples pixels; None samples rectangles of images
+    # Function that samples pixels, given TrainingData and a RandomState; None samples rectangles of images
     sampled: Callable | None
     seed: int
     n_jobs: int | None

@@ -29,7 +29,7 @@ class InputMoments(NamedTuple):
 
     @classmethod
     def of(cls, features, kind, rng, weights=None, n_images=None):
-        """Return the moments of a sample of pixels of the given images."""
+        """Sample pixels of the given images, and return their moments."""
         # features: list of (H, W, F), not empty; weights: list of (N,); n_images: number of images in all shards
         inputs, weight = _sample_inputs(features, kind, rng, weights, n_images or len(features))
         weight, inputs = weight[:, None], inputs[:, 1:]
@@ -139,7 +139,7 @@ class LeafScaling:
         return self.root * self._multiply(coef, self.factor)
 
     def unscaled(self, x):
-        """Return the parameters for scaled parameters ``x``, the inverse of :meth:`scaled`."""
+        """Return the parameters for scaled parameters ``x``; this is the inverse of :meth:`scaled`."""
         return self._multiply(x, self.inverse) / self.root
 
     def gradient(self, gradient):

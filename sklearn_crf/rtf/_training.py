@@ -66,7 +66,7 @@ class TreeField(NamedTuple):
     @classmethod
     def smooth(cls, types, whitening, n_values, bounds, differences):
         """Return a field with single-leaf trees, without linear models, whose smoothness matches target differences."""
-        # differences: mean square difference of the targets at the two pixels of the factors of each type
+        # differences: for each type, the mean square difference between the targets at the two pixels of a factor
         field = cls.stumps(types, whitening, n_values, bounds)
         n_pairs = max(1, len(types) - 1)
         parts = field.potentials.unpack(field.coef)
@@ -141,7 +141,7 @@ class TreeField(NamedTuple):
         return field
 
     def images(self, data, n_jobs):
-        """Return the images of a data set with the leaves of their factors."""
+        """Look up the leaves of all factors in a data set; return the images with these leaves."""
         observations = [None] * len(data.features) if data.observations is None else data.observations
         parts = list(zip(data.features, data.graphs, observations, strict=True))
         types = self.potentials.types
@@ -285,7 +285,7 @@ class Trained(NamedTuple):
 
 def train(data, plan, callbacks):
     """Train a field on the data of a fit."""
-    # callbacks: function of the number of iterations; returns a context manager of a function to call in each iteration
+    # callbacks: function of the number of iterations; returns a context manager that yields an iteration callback
     rng = np.random.RandomState(plan.seed)
     kept, held_out = choose_held_out_images(plan, data.images, rng)
     seed = int(rng.randint(np.iinfo(np.int32).max))

@@ -373,7 +373,7 @@ class FactorSample(NamedTuple):
     """Sample of a type's factors on which splits are compared, and the tests to try."""
 
     number: int  # index of the type
-    chosen: np.ndarray | None  # factors, if images are in memory; if None, each shard draws its own factors
+    chosen: np.ndarray | None  # chosen factors if images are in memory; None if each shard draws its own factors
     quotas: np.ndarray  # number of factors from each shard
     seed: int
     share: float  # fraction of all factors that are in the sample

@@ -7,7 +7,7 @@ from math import inf
 # Validation losses in benchmarks/quality hardly decrease beyond this number.
 PIXELS_OF_ROUND = 100_000
 
-# Minimum number of nodes for early stopping, by number of lattice axes.
+# Minimum number of nodes for early stopping, for lattices with 0, 1, 2 and 3 axes.
 # With fewer nodes, training needs the data that would be held out.
 # By default, no rows of tables are held out.
 LEAST_TO_HOLD_OUT = inf, 2_000, 20_000, 20_000
@@ -22,11 +22,11 @@ SHRINKAGE = 0.05
 VALUES_OF_PARAMETER, DEEPEST = 6, 5
 
 # Number of consecutive rounds without a lower validation loss after which training stops.
-# A single round may fail by chance; each additional round takes the time of a round.
+# A single round may fail to improve by chance; a larger number prolongs training.
 PATIENCE = 2
 
 # LEAST_SHARE_OF_ROUND: minimum weight of the latest round in the average over rounds.
-# PIXELS_OF_HALF: number of pixels of a round at which this weight is 1/2.
+# PIXELS_OF_HALF: number of pixels in a round for which the weight of the latest round is 1/2.
 # Rounds with few pixels fit the noise of these pixels.
 # Without averaging, validation losses would fluctuate by more than the gain from deeper trees.
 # Rounds with many pixels need no averaging.
@@ -46,7 +46,7 @@ SMOOTH_SQUARE, SHARE_OF_SQUARES, BIAS_OF_SQUARES, LEAST_SQUARES_OF_NOISE = 32, 0
 
 # LEAST_CLIPPED: if values are clipped, noise is estimated from squares with at most this fraction of clipped values.
 # SHARE_OF_UNCLIPPED: minimum fraction of all squares to use; if necessary, squares with more clipped values are added.
-# LARGEST_CLIPPED: largest fraction of clipped values in these squares that is attributed to noise.
+# LARGEST_CLIPPED: maximum fraction of clipped values, in the squares that are used, that noise can explain.
 LEAST_CLIPPED, SHARE_OF_UNCLIPPED, LARGEST_CLIPPED = 0.01, 0.3, 0.25
 
 # Number of images from which filters are learned. More images hardly improve filters and take longer.
@@ -88,7 +88,7 @@ LEAST_VARIANCE = 1e-6
 # Number of factors in one partial sum. With fewer factors, more calls are needed; more factors do not fit into caches.
 FACTORS_OF_PIECE = 8192
 
-# Weight of the moments of all leaves in the moments of one leaf.
+# Weight of the moments of all leaves, when they are averaged with the moments of a single leaf.
 # With a smaller weight, flat directions may remain; with a larger weight, differences between leaves disappear.
 COMMON_SHARE = 0.05
 
@@ -155,7 +155,7 @@ GAP_SCALES, LEAST_MASS = (0.7, 1.6), 0.05
 # Pixels far from known pixels would need many more steps. They nearly keep their values from the Gaussians.
 PLATE_STEPS, PLATE_TOL = 30, 1e-3
 
-# Standard deviation, in pixels, of the Gaussian that counts known pixels around a pixel.
+# Standard deviation, in pixels, of the Gaussian window in which known pixels around a pixel are counted.
 NEAR = 1.0
 
 # Number of images on which a corruption is tried, to find the channels with gaps and the ranges of values.
@@ -181,7 +181,7 @@ WIDTHS_OUTSIDE, SHARE_OF_RANGE, SHARE_OF_DARK, QUANTILE_OF_RANGE = (1, 4), 0.01,
 FAR_FROM_TRAINED = 2.0
 
 # Maximum level of a channel, as a multiple of its spread. A channel with a higher level is centred.
-# A higher level would use more than a quarter of the 24 binary digits of float32.
+# Without centring, a higher level would use more than a quarter of the 24 binary digits of float32.
 # If the channel must not be centred, a level above LEVEL_LOST is an error.
 LARGEST_LEVEL, LEVEL_LOST = 2.0**6, 2.0**20
 
@@ -210,7 +210,7 @@ LARGEST_OFFSET = 2**24
 
 # BLOCKS_TRIED: maximum number of blocks that are transformed to estimate quantisation steps of JPEG.
 # LEAST_COEFFICIENT: minimum size of a coefficient that rounding of pixels cannot explain.
-# LEAST_COEFFICIENTS: minimum number of coefficients of this size for a frequency.
+# LEAST_COEFFICIENTS: minimum number of coefficients of this size that a frequency must have.
 # SHARE_OF_MULTIPLES: fraction of these coefficients that must be multiples of a step.
 # With a larger fraction, estimates fail if contrast is clipped; with a smaller one, wrong steps are accepted.
 BLOCKS_TRIED = 2000

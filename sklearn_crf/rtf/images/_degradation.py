@@ -86,7 +86,7 @@ class Degradation(Options):
         return plane
 
     def transform(self, shape: tuple[int, int]) -> Any:
-        """Return the linear map K for images of a shape.
+        """Return the linear map K for images of a given shape.
 
         Parameters
         ----------
@@ -353,7 +353,7 @@ class Observation(NamedTuple):
 class KnownValues(NamedTuple):
     """Terms that known pixels add to the field of an image, so that the mean of the field agrees with these pixels."""
 
-    missing: tuple  # channels of X that may be missing
+    missing: tuple  # channels of X in which pixels may be missing
     mean: np.ndarray  # (D,), mean of the targets
     scale: float
     units: ChannelUnits  # units of the channels of X

@@ -93,7 +93,7 @@ class Planes(NamedTuple):
     units: Any = None  # ChannelUnits of the features
 
     def graph_of(self, shape):
-        """Return the lattice for planes of a shape; planes of equal shape share one lattice."""
+        """Return the lattice for planes of a given shape; planes of equal shape share one lattice."""
         if shape not in self.graphs:
             # Tables are chains without edges.
             self.graphs[shape] = build_plane_graph(shape, self.offsets, max(self.encoded.lattice_ndim, 1))
