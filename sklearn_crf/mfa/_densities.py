@@ -83,7 +83,7 @@ def split_into_column_blocks(n_samples, n_rows_per_sample):
 
     The blocks do not depend on the number of threads, so sums over blocks are reproducible.
     """
-    # n_rows_per_sample: number of entries of the temporary arrays for each sample
+    # n_rows_per_sample: number of entries that each sample needs in the temporary arrays
     size = int(np.clip(BLOCK_NUMBERS // max(n_rows_per_sample, 1), 128, 8192))
     n_blocks = max(1, -(-n_samples // size))
     edges = np.linspace(0, n_samples, n_blocks + 1).astype(int)

@@ -184,8 +184,8 @@ def _make_factor_step(params, counts, alive, prior, full, diagonal=None, project
     """
     # full: (S, d, d), scatter matrices T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is.
     # If ``full`` is None, two arrays are used in place of ``full``:
-    # diagonal: (G, d), sums of the diagonals times counts over the components that share noise
-    # projected: (S, d, p), T V, with V from the posteriors
+    # diagonal: (G, d), diagonals of T_s times counts, summed over the components that share noise
+    # projected: (S, d, p), products T_s V_s, with the matrices V_s of the posteriors
     precision = precisions(params)
     V, R = precision.projections, precision.rotations
     R_t = np.swapaxes(R, 1, 2)

@@ -442,7 +442,7 @@ def _warn(data, plan, best):
     if len(missing):
         warn_caller(f"y has no samples of the classes {missing.tolist()}; their probability is set to 0.")
     prior, log_noise = plan.family.prior, best.params.log_noise[:, ~data.constant]
-    # Covariances lose precision if noise is below 1e-10 of the variance, so this limit applies with any floor.
+    # Covariances lose precision if noise is below 1e-10 of the variance, so warn at 1e-10 even if the floor is lower.
     at_floor = log_noise <= max(prior.log_noise_bounds[0], np.log(1e-10)) + 1e-9
     # The floor keeps the joint likelihood bounded.
     # In conditional training, the floor only regularises, so no warning is needed.

@@ -122,7 +122,7 @@ class MixtureParameters:
         )
 
     def rescale(self, shift, scale):
-        """Convert the parameters of ``x`` to the parameters of ``scale * x + shift``."""
+        """Convert the parameters for samples ``x`` to the parameters for samples ``scale * x + shift``."""
         return replace(
             self,
             means=self.means * scale + shift,

@@ -24,11 +24,11 @@ class Units(NamedTuple):
         return found
 
     def to_standard(self, params):
-        """Convert parameters of ``x`` to parameters of ``z``."""
+        """Convert parameters for samples ``x`` to parameters for standardised samples ``z``."""
         return params.rescale(-self.mean / self.scale, 1 / self.scale)
 
     def to_original(self, params):
-        """Convert parameters of ``z`` to parameters of ``x``."""
+        """Convert parameters for standardised samples ``z`` to parameters for samples ``x``."""
         return params.rescale(self.mean, self.scale)
 
 
@@ -198,5 +198,5 @@ class TrainingData:
 
 
 def numbered(labels, present):
-    """Convert labels to indices into the classes that are present."""
+    """Convert class indices to indices into the classes that have samples."""
     return (np.cumsum(present) - 1)[labels]

@@ -511,7 +511,7 @@ class ScaledSGD(MixtureSolver):
             """Compute the loss over all samples, and stop training if the loss no longer decreases."""
             nonlocal best, n_stale, was_stopped
             value, _ = problem(point.x)
-            if not np.isfinite(value):  # the steps are too long, and further steps would not be better
+            if not np.isfinite(value):  # steps are too long, so further steps would not help
                 return True
             least = min(losses)
             n_stale = 0 if value < least - tol else n_stale + 1

@@ -60,7 +60,7 @@ def combine_class_starts(classes, noise, floor):
 
 
 def filled(X, weight):
-    """Return ``X`` with missing values replaced by the weighted mean of the feature (0 if none is observed)."""
+    """Return ``X`` with missing values replaced by the weighted mean of the feature (0 if no value is observed)."""
     missing = np.isnan(X)
     if not missing.any():
         return X

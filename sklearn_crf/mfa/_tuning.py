@@ -39,8 +39,9 @@ SHARE_LEFT = 0.01
 # Longer steps learn faster from the first samples, but converge later.
 BATCH_SIZE, STEP_SIZE = 64, 0.1
 
-# Two limits on the distance of an isolated value from the median of its class and feature. The distance must exceed
-# TIMES_AS_FAR times the 90 % quantile of all distances, and LEAST_GAP times the largest distance of another value.
+# Limits on the distance of an isolated value from the median of its feature in its class:
+# The distance must exceed TIMES_AS_FAR times the 90 % quantile of all distances.
+# It must also exceed LEAST_GAP times the largest distance of a value that is not isolated.
 # With smaller factors, tails of distributions would be treated as errors.
 TIMES_AS_FAR, LEAST_GAP = 100, 10
 
@@ -48,12 +49,12 @@ TIMES_AS_FAR, LEAST_GAP = 100, 10
 # MOST_VALUES: maximum number of samples from which quantiles are computed.
 LEAST_VALUES, MOST_VALUES = 10, 2000
 
-# Maximum number of distinct isolated values of a feature within a class: MOST_DISTINCT values, or the fraction
-# LARGEST_SHARE of the samples of the class if that is more.
+# Maximum number of distinct isolated values that a feature may have in a class.
+# This number is MOST_DISTINCT, or the fraction LARGEST_SHARE of the class's samples if that is more.
 # If there are more distant values, they form a component.
 MOST_DISTINCT, LARGEST_SHARE = 5, 0.01
 
-# Minimum and maximum number of samples of a block.
+# Minimum and maximum number of samples in a block.
 # Smaller blocks use vector instructions less well; larger blocks leave threads without work.
 BLOCK_SAMPLES = 256, 2048
 
