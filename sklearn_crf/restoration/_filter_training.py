@@ -231,8 +231,8 @@ def train(
     The best stages have the least error on crops of held-out images. Without held-out images the last stages are best.
     """
     # after: function of the stages and the loss, called after each step; training ends if the function returns True
-    # returns: best stages; mean squared error of the crops of each step; mean squared error of held-out crops at the
-    #     start and at regular intervals
+    # returns: best stages; mean squared error of the crops of each step;
+    # mean squared errors of held-out crops at the start and at regular intervals
     theta, adam = parameters.start(), Adam(len(parameters.start()), max_iter)
     checked = [] if held_out is None else held_out.drawn(tuned.HELD_OUT_CROPS, rng)
     losses: list[float] = []

@@ -7,9 +7,9 @@ LEAST_NOISE = 0.5
 # Detection of noise whose variance grows with brightness:
 # LEAST_SQUARES: minimum number of squares of pixels.
 # SMOOTH_SHARE: fraction of squares that are assumed to be smooth.
-# LOSS_OF_GROWTH: growth is assumed if the loss of a growing variance, divided by the loss of a constant variance,
-# is at most this number.
-# On BSD68, this ratio is at least 0.84 for white noise of levels 2 to 50, and 0.16 to 0.86 for shot noise.
+# LOSS_OF_GROWTH: maximum ratio of two losses for which growth is assumed.
+# The ratio is the loss of a growing variance, divided by the loss of a constant variance.
+# On BSD68, the ratio is at least 0.84 for white noise of levels 2 to 50, and 0.16 to 0.86 for shot noise.
 # Undetected growth costs more than wrongly assumed growth.
 LEAST_SQUARES = 40
 SMOOTH_SHARE = 0.1
