@@ -275,7 +275,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return "predict_proba" if self.method == "predict_log_proba" else self.method
 
     def _replace_features(self, X, scores):
-        """Return node scores in the layout and the container of X, in place of the features."""
+        """Replace the features of X by node scores; keep the layout and the container of X."""
         layout, read, _ = _node_transformer.read_nodes(X, self._nodes.feature_names_in_)
 
         def replaced(scores, x):

@@ -23,10 +23,10 @@ MOST_CHANNELS = 4
 
 
 def build_default_bank(inputs, targets, weight=None, noise=None, has_groups=False, scale=1.0):
-    """Return a filter bank that computes Gaussian derivatives, and copies of the image denoised for its noise level.
+    """Return a filter bank whose channels are Gaussian derivatives and denoised copies of the image.
 
-    The copies are denoised in three ways: by thresholding, by averaging similar patches, and by groups of patches.
-    With ``has_groups``, the search for groups is more thorough.
+    The copies are denoised for the noise level of the inputs, in three ways: by thresholding, by averaging similar
+    patches, and by groups of patches. With ``has_groups``, the search for groups is more thorough.
     """
     # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D); weight: weight of each image
     # noise: noise level of each image, or None if unknown

@@ -100,7 +100,7 @@ def _get_edges(labels, x, i):
 
 
 def _is_near_boundary(labels, edges, distance, missing_label):
-    """Return a mask (N,) of the nodes that are near the end of an edge with different labels, or are such an end."""
+    """Return a mask (N,) of the ends of edges with different labels, and of the nodes near these ends."""
     tail, head = edges.T
     is_known = labels != missing_label if missing_label is not None else np.ones(labels.shape, dtype=bool)
     changes = (labels[tail] != labels[head]) & is_known[tail] & is_known[head]

@@ -57,7 +57,7 @@ class PatchDenoiser(ChannelTransformer, auto_wrap_output_keys=None):
         self._name_channel_features()
 
     def _compute_guides(self, image, n_threads, before):
-        """Return the guide (H, W, C) in which patches of an image are compared."""
+        """Return the guide image (H, W, C), in which patches are compared."""
         return image
 
     @abstractmethod
@@ -262,7 +262,7 @@ def make_noise_averages(noise):
 
 @options(kw_only=False)
 class PatchGroups(PatchDenoiser, auto_wrap_output_keys=None):
-    r"""Denoise every channel by shrinking groups of similar 8 x 8 patches jointly.
+    r"""Denoise every channel by jointly shrinking groups of similar 8 x 8 patches.
 
     .. math::
         \hat Z_G = T^{-1} \Big( \frac{|T g_G|^2}{|T g_G|^2 + (0.8 \, \sigma)^2} \, T x_G \Big)

@@ -49,6 +49,5 @@ SPECTRA_AT_ONCE = 32
 
 # Thresholds of the default filter bank, as multiples of the noise level. Each threshold adds one channel.
 # If the 90 % quantile of image noise exceeds NOISE_SPREAD times the 10 % quantile, N_THRESHOLDS thresholds are used.
-# These thresholds range from the smallest multiple of the lower quantile to the largest multiple of the higher
-# quantile.
+# They range from THRESHOLDS[0] times the lower quantile to THRESHOLDS[-1] times the higher quantile.
 THRESHOLDS, NOISE_SPREAD, N_THRESHOLDS = (1.8, 2.7, 3.5), 1.5, 6
