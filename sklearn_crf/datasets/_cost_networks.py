@@ -166,7 +166,7 @@ def _find_index(path: Path, word: Any, names: dict, size: int, what: str) -> int
 def _read_function(
     path: Path, f: int, fields: Any, n_states: np.ndarray, node_of: dict, state_of: list, sign: float
 ) -> tuple[np.ndarray, Costs | str]:
-    """Return the scope of a function, and its costs; if another function has the costs, return this function's name."""
+    """Return the scope of a function and its costs; shared costs are given by the name of another function."""
     if not isinstance(fields, list):
         raise ValueError(f"{path}: function {f} must be an object, found {fields!r}.")
     content = dict(zip(fields[::2], fields[1::2], strict=False)) if all(isinstance(k, str) for k in fields[::2]) else {}
