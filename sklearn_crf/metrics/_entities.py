@@ -111,7 +111,7 @@ def find_continuations(classes, scheme):
 
 
 def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: str = "IOB2") -> list[str]:
-    """Return labels that mark the given entities in a scheme, the inverse of :func:`entities`.
+    """Return labels that mark the given entities in a scheme; this is the inverse of :func:`entities`.
 
     Parameters
     ----------
