@@ -97,7 +97,7 @@ def require_numbers(name: str, values: Any, *shapes: tuple[int | None, ...]) -> 
 
 
 def require_optional_numbers(owner: Any, shapes: Mapping[str, tuple[int | None, ...]]) -> None:
-    """Raise ValueError if a given attribute of an object exists, is not None, and is not an array of finite numbers."""
+    """Raise ValueError if a given attribute exists, but is neither None nor an array of finite numbers."""
     for name, shape in shapes.items():
         values = getattr(owner, name, None)
         if values is not None:

@@ -222,7 +222,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 f"estimator must be a field classifier such as TRWCRF(pairwise='ising'), got {field!r}: "
                 "MultiOutputClassifier of scikit-learn fits other classifiers."
             )
-        # The classes are needed if all labels in Y are equal.
+        # Pass the classes, because the field could not infer both if all labels in Y were equal.
         field.set_params(classes=[0, 1], missing_label=-1)
         options = {} if weight is None else {"sample_weight": weight}
         self.estimator_ = field.fit(_build_row_examples(X, graph), Y, **options)

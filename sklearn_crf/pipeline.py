@@ -24,7 +24,7 @@ def _last_step_has(method: str) -> Callable:
 
 
 class FieldPipeline(pipeline.Pipeline):
-    """Pipeline of scikit-learn whose last step is a field, and that also has the additional methods of this field.
+    """Pipeline of scikit-learn that ends in a field, and that has the additional methods of this field.
 
     Transformers before the field that lack a ``missing_label`` of their own use the ``missing_label`` of the field.
 
