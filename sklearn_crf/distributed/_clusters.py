@@ -17,14 +17,14 @@ from sklearn_crf.distributed._sums import compute_tree_order, find_whole_subtree
 
 
 class ClusterGoneError(RuntimeError):
-    """Error raised if the cluster with the shards does not answer, or has no workers left."""
+    """Error raised if the cluster that holds the shards does not answer or has no workers left."""
 
 
 class ClusterExecutor(Executor):
     """Base class of executors whose shards are in actors, which are objects in the processes of a cluster.
 
-    Shards are assigned to actors in turn, or nearly so if the number of actors is not a power of two. Each actor has
-    whole subtrees of :func:`~sklearn_crf.distributed.sum_in_tree_order`, and returns one sum for each subtree. A
+    Shards are assigned to actors in turn, or nearly in turn if the number of actors is not a power of two. Each actor
+    has whole subtrees of :func:`~sklearn_crf.distributed.sum_in_tree_order`, and returns one sum for each subtree. A
     function and its arguments are sent once to each actor, not once per shard. If an actor dies, another actor replaces
     it and loads its shards again.
     """
@@ -35,7 +35,7 @@ class ClusterExecutor(Executor):
         self._shards = list(shards)
         n_shards, order = len(self._shards), compute_tree_order(range(len(self._shards)))
         blocks = split_into_even_blocks(0, n_shards, n_actors)
-        # The indices of the shards of each actor, and the subtrees of each actor, in the order of the leaves.
+        # For each actor, in the order of the leaves: the indices of its shards, and its subtrees.
         self._numbers = [order[start:stop] for start, stop in blocks]
         self._subtrees = [find_whole_subtrees(start, stop, 0, n_shards) for start, stop in blocks]
         self._actors: list = [None] * n_actors
@@ -71,7 +71,7 @@ class ClusterExecutor(Executor):
                 start_next_of(k)
         for number, (k, n) in sorted(places.items()):
             with self._name_cluster_in_errors():
-                # Start the next shard of this actor now: the actor then works while the caller uses the result.
+                # The actor's next shard is started now, so that the actor works while the caller uses the result.
                 start_next_of(k)
                 found = self._wait_for(k, calls.pop(number), ("result", sent, n))
             yield _require_success(found)
@@ -89,7 +89,7 @@ class ClusterExecutor(Executor):
             ) from error
 
     def _collect_actor_results(self, method, sent):
-        """Call a method of each actor and return the results; actors that have died are replaced."""
+        """Call a method of each actor, and return the results; actors that have died are replaced."""
         requests = [(method, sent)] * len(self._actors)
         calls = [self._get_result_or_none(self._start, k, request) for k, request in enumerate(requests)]
         return [self._wait_for(k, *waiting) for k, waiting in enumerate(zip(calls, requests, strict=True))]
@@ -105,7 +105,7 @@ class ClusterExecutor(Executor):
         raise ClusterGoneError(f"Workers of the {self.name} cluster died {_MOST_WAITS} times in one pass over shards.")
 
     def _get_result_or_none(self, step, k, argument):
-        """Let an actor make a step; return the result, or None if the actor has died."""
+        """Make one step (a call of ``step``) with an actor; return the result, or None if the actor has died."""
         try:
             return step(k, argument)
         except Exception as error:
@@ -115,7 +115,7 @@ class ClusterExecutor(Executor):
 
     def _held(self, k):
         """Return the arguments for the :class:`Holder` of an actor: pickled shards, and the sizes of its subtrees."""
-        # Pickle the shards here, because dask considers a worker broken if it cannot unpickle arguments.
+        # The shards are pickled here, because dask considers a worker broken if it cannot unpickle arguments.
         shards = [self._shards[number] for number in self._numbers[k]]
         return self._dumps(shards), [high - low for low, high in self._subtrees[k]]
 
@@ -146,7 +146,7 @@ class ClusterExecutor(Executor):
 
 
 class DaskExecutor(ClusterExecutor):
-    """Executor with shards on the workers of a dask cluster; a shard stays on its worker while the worker is alive.
+    """Executor with shards on the workers of a dask cluster. A shard stays on its worker as long as the worker lives.
 
     If a worker dies, another worker loads its shards again.
     """
@@ -161,7 +161,7 @@ class DaskExecutor(ClusterExecutor):
         super().__init__(shards, n_actors)
 
     def _reaches_workers(self):
-        """Return whether to call workers directly, not through the scheduler; a setting by the user has priority."""
+        """Return whether to call workers directly: the user's choice if there is one, or else whether that works."""
         if self.client.direct_to_workers is not None:
             return self.client.direct_to_workers
         home = next(iter(self._count_worker_threads()))
@@ -183,7 +183,7 @@ class DaskExecutor(ClusterExecutor):
                 self.client.direct_to_workers = chosen
 
     def _count_worker_threads(self):
-        """Return the number of threads of each worker by address, after waiting for workers that may be restarting."""
+        """Return the number of threads of each worker, by address; if there is none, wait for restarting workers."""
         for _ in range(20 * _MOST_WAITS):
             found = self.client.nthreads()
             if found:
@@ -200,14 +200,14 @@ class DaskExecutor(ClusterExecutor):
         workers = self._count_worker_threads()
         free = [home for home in workers if home not in self._homes]
         self._homes[k] = home = (free or list(workers))[k % len(free or workers)]
-        # Use an actor: a task would go through the scheduler, which takes several times as long as calling an actor.
+        # An actor is used because calls of tasks go through the scheduler, which takes several times as long.
         self._actors[k] = self.client.submit(
             Holder, *self._held(k), workers[home], workers=[home], actor=True, pure=False
         )
 
     def _start(self, k, request):
         if not hasattr(self._actors[k], "results"):
-            # Before the actor exists, this entry is a future that returns the actor.
+            # Until the actor exists, its entry in the list is a future that returns the actor.
             self._actors[k] = self._wait_while_alive(k, self._actors[k].result)
         method, *arguments = request
         return getattr(self._actors[k], method)(*arguments)
@@ -216,7 +216,7 @@ class DaskExecutor(ClusterExecutor):
         return (self._wait_while_alive(k, call.result),)
 
     def _wait_while_alive(self, k, result):
-        """Wait for a result as long as the worker is alive, because dask waits forever for lost workers."""
+        """Wait for a result only while the worker is alive, because dask would wait forever for a lost worker."""
         while True:
             try:
                 return result(timeout=_PATIENCE)
@@ -225,11 +225,11 @@ class DaskExecutor(ClusterExecutor):
                     raise ConnectionError("The worker is no longer part of the cluster.") from None
 
     def _is_of_actor(self, error):
-        # Do not replace an actor after ImportError, because the new actor would fail in the same way.
+        # After ImportError, an actor is not replaced, because the new actor would fail in the same way.
         return not isinstance(error, ImportError) and self._is_running()
 
     def _is_of_cluster(self, error):
-        # Errors of functions are returned as results. Errors that are raised come from dask and are of many types.
+        # Errors of functions are returned as results. All errors that are raised come from dask and have many types.
         return not self._is_running()
 
     def _is_running(self):
@@ -242,7 +242,7 @@ class DaskExecutor(ClusterExecutor):
 
 
 class RayExecutor(ClusterExecutor):
-    """Executor whose shards are in actors of a Ray cluster; a shard stays in its actor as long as the actor is alive.
+    """Executor with shards in actors of a Ray cluster. A shard stays in its actor as long as the actor lives.
 
     There is one actor for each processor. If an actor dies, another actor replaces it and loads its shards again.
     """
@@ -265,15 +265,15 @@ class RayExecutor(ClusterExecutor):
         super().__init__(shards, n_actors)
 
     def __del__(self):
-        # When the interpreter exits, Ray may already be shut down.
+        # When the interpreter exits, Ray may already have been shut down.
         if getattr(self, "_actors", None) and self._ray.is_initialized():
             for actor in self._actors:
                 self._ray.kill(actor)
 
     def _dumps(self, data):
         sent = _pickle_with_buffers(partial(self._ray.cloudpickle.dumps, protocol=5), data)
-        # Data of less than 64 KB are sent with each call, which is faster than storing them first.
-        # Larger data are sent once to each machine, where processes share them.
+        # Data of less than 64 KB are sent with each call, because storing them first would take longer.
+        # Larger data are stored, so that they are sent only once to each machine, where processes share them.
         return sent if sum(map(len, sent)) < 2**16 else self._ray.put(sent)
 
     def _replace(self, k):
@@ -296,20 +296,21 @@ class RayExecutor(ClusterExecutor):
 
 
 class Holder:
-    """Shards that an actor holds, which are the leaves of whole subtrees, in order."""
+    """Shards of one actor, which are the leaves of whole subtrees, in the order of the leaves."""
 
-    # sent: the pickled shards; subtrees: number of leaves of each subtree
+    # sent: the pickled shards
+    # subtrees: number of leaves of each subtree
 
     def __init__(self, sent, subtrees, n_threads):
         self._shards, self._subtrees = pickle.loads(sent[0], buffers=sent[1:]), subtrees
         self._threads = ThreadPoolExecutor(n_threads)
 
     def results(self, sent):
-        """Call a function for each shard, and return the results; errors are returned as results."""
+        """Call a function for each shard, and return the results; the result of a call that fails is its error."""
         return list(self._map_own(_catch_failure, sent))
 
     def sums(self, sent):
-        """Call a function for each shard, and return the sum of the results over each subtree, or the first error."""
+        """Call a function for each shard; return the sum of the results for each subtree, or only the first error."""
         found = self._map_own(lambda function, *arguments: function(*arguments), sent)
         try:
             return [sum_leaves(found, size) for size in self._subtrees]
@@ -317,7 +318,7 @@ class Holder:
             return _Failure(error)
 
     def result(self, sent, number):
-        """Call a function for the shard at a position in this actor, and return the result or the error."""
+        """Call a function for the shard at the given position in this actor, and return the result or the error."""
         return next(self._map_own(_catch_failure, sent, slice(number, number + 1)))
 
     def _map_own(self, call, sent, chosen=slice(None)):
@@ -326,14 +327,14 @@ class Holder:
 
 
 def _pickle_with_buffers(dumps, data):
-    """Pickle data; return the pickle, followed by the contents of large arrays, which are not copied."""
+    """Pickle data; return a list of the pickle and, without copies, the contents of large arrays."""
     buffers: list = []
     head = dumps(data, buffer_callback=buffers.append)
     return [head, *(np.frombuffer(buffer, np.uint8) for buffer in buffers)]
 
 
 class _Failure(NamedTuple):
-    """Error of a function or loader, which is returned, because a cluster could hide or misinterpret a raised error."""
+    """Error of a function or loader. It is returned, because a cluster might hide or misinterpret a raised error."""
 
     error: Exception
 
@@ -351,5 +352,5 @@ def _catch_failure(function, shard, broadcast):
         return _Failure(error)
 
 
-# Seconds between two checks that a worker is alive; maximum number of waits for the worker of an actor.
+# Seconds between two checks that a worker is alive; maximum number of such waits for an actor's worker.
 _PATIENCE, _MOST_WAITS = 2.0, 30

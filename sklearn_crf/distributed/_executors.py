@@ -8,7 +8,7 @@ from sklearn_crf.distributed._sums import compute_tree_order, sum_in_tree_order,
 
 
 class Shard:
-    """One part of the training data, in the process that works on this part.
+    """One part of the training data, which exists in the process that works on this part.
 
     Parameters
     ----------

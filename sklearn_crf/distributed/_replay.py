@@ -1,4 +1,4 @@
-"""Objects that are stored with shards and changed by numbered steps, which are repeated if a worker is lost."""
+"""Objects that are stored with shards and change in numbered steps. If a worker is lost, the steps are repeated."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from sklearn_crf.distributed._shards import Shards
 
 
 class KeptObjects:
-    """Collection of one object per shard; each object is in the process of its shard, and changes in steps.
+    """Collection of one object per shard. Each object exists in the process of its shard, and changes in steps.
 
     The state that an object carries from step to step is determined by the steps. If a worker is lost, another worker
     creates the object again and repeats the steps, so that results do not change. If an executor calls a function twice
@@ -47,7 +47,7 @@ class KeptObjects:
         return found
 
     def shorten(self) -> None:
-        """Forget steps, so that they are not repeated after a worker is lost.
+        """Forget steps that need not be repeated after a worker is lost.
 
         Lasting steps and the last step are not forgotten.
         """
@@ -64,7 +64,7 @@ class KeptObjects:
             brief = step if known is None else step._replace(arguments=known)
             found = engine(_call, _Request(self._plan.key, brief))
         if found is None or (isinstance(found, list) and None in found):
-            # The objects do not exist yet, or a shard has moved to another worker since the last step.
+            # Objects do not exist yet, or a shard has moved to another worker since the last step.
             found = engine(_call, _Request(self._plan.key, step, (self._plan, self._steps)))
             self._is_known = True
         if changes:
@@ -74,7 +74,7 @@ class KeptObjects:
 
 
 class _Plan(NamedTuple):
-    """Function that creates the object of a shard, and keys under which the shard stores the object and its state."""
+    """Function that creates the object of a shard, and the keys under which the shard stores object and state."""
 
     key: str
     make: Callable
@@ -83,9 +83,9 @@ class _Plan(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """One step: a function to call on an object, and further arguments of the function."""
+    """One step: a function that is called on an object, and the function's further arguments."""
 
-    call: int  # number of the call, so that an interrupted step is not mistaken for its successor
+    call: int  # number of the call, which tells an interrupted step from its successor
     number: int  # number of earlier steps
     function: Callable
     arguments: tuple
@@ -96,11 +96,11 @@ class _Step(NamedTuple):
 class _Request(NamedTuple):
     key: str
     step: _Step
-    past: tuple | None = None  # plan, and steps to repeat, for shards that do not have the object
+    past: tuple | None = None  # plan and steps to repeat, for shards without the object
 
 
 class _Kept:
-    """State of an object, which is stored with the shard, and the object itself while it is in memory."""
+    """State of an object, which stays with the shard, and the object itself while it is in memory."""
 
     def __init__(self, plan):
         self.plan = plan
@@ -118,7 +118,7 @@ class _Kept:
         return found
 
     def _get_object(self, shard):
-        """Return the object, after creating it again if it was dropped."""
+        """Return the object; if it was dropped, create it again."""
         key, found = (self.plan.key, self.object) if self.plan.stays else shard.cache.get(self.plan.slot, (None, None))
         if found is None or key != self.plan.key:
             found = self.plan.make(shard)
@@ -134,7 +134,7 @@ class _Kept:
 def _call(shard, request):
     """Make a step; return its result in a tuple, or None if the shard has not made all earlier steps."""
     kept, step = shard.memory.get(request.key), request.step
-    # If this step was already made, and no other step after it, do not make it again.
+    # A step is not made again if it was the last step that this shard made.
     if kept is None or not (step.number == kept.n_steps or step.call == kept.last_call):
         if request.past is None:
             return None

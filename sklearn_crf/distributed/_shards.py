@@ -1,4 +1,4 @@
-"""Shards: parts of training data, each loaded in the process that uses it."""
+"""Shards: parts of training data, each of which is loaded in the process that uses it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
@@ -16,7 +16,7 @@ from sklearn_crf.kernels import VECTOR_LEVEL
 
 
 class Shards:
-    """Training data in parts, on disk or on the workers of a cluster, passed in place of ``X`` and ``y``.
+    """Training data in parts, on disk or on the workers of a cluster, for use in place of ``X`` and ``y``.
 
     Supported by :class:`~sklearn_crf.TRWCRF`, :class:`~sklearn_crf.DRFClassifier`, :class:`~sklearn_crf.M3NClassifier`,
     :class:`~sklearn_crf.ContrastiveCRF`, :class:`~sklearn_crf.RegressionTreeField`,
@@ -105,7 +105,7 @@ class Shards:
 
     @classmethod
     def from_dask(cls, parts: Any, client: Any = None) -> "Shards":
-        """Make a shard from each partition of a dask bag, or from each of several delayed dask objects.
+        """Make a shard from each partition of a dask bag, or from each delayed dask object in a list.
 
         The task graph of a part is sent to the worker that has the shard, and is computed there.
 
@@ -171,7 +171,7 @@ class Shards:
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         refuse_shards("This call")
 
-    # Raise the same error in code that treats shards as data.
+    # Code that treats shards as ordinary data gets the same error.
     __iter__ = __getitem__ = __array__
 
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> list:
@@ -200,7 +200,7 @@ class Shards:
         return list(self._check_order(found, "map"))
 
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> Any:
-        """Call a function on every shard, in the process that has the shard, and return the sum of the results.
+        """Call a function on every shard, in the process that has the shard, and return the sum of all results.
 
         Parameters
         ----------
@@ -274,7 +274,7 @@ class Shards:
         return self.map(_apply, (estimator, method, write, options))
 
     def apply_lazily(self, estimator: Any, method: str = "predict", **options: Any) -> Iterator:
-        """Call a method of a fitted estimator with the X of every shard, and yield the results lazily, one at a time.
+        """Call a method of a fitted estimator with the X of every shard, and yield each result when it is requested.
 
         In this process a shard is loaded when its result is requested. On a cluster each worker computes at most two
         results ahead, so that few results wait to be requested.
@@ -306,7 +306,7 @@ class Shards:
         return self._check_order(found, "iterate")
 
     def _check_order(self, found, method):
-        """Yield the results of the executor one by one, and check that they are in the order of the shards."""
+        """Yield the executor's results one by one, after checking that they are in the order of the shards."""
         for number, each in zip_longest(range(len(self)), found if isinstance(found, Iterable) else ()):
             with errors_of(f"{type(self._held()).__name__}.{method}"):
                 if not isinstance(each, _Result) or each.number != number:
@@ -316,7 +316,7 @@ class Shards:
             yield each.result
 
     def transformed(self, transformer: Any) -> "Shards":
-        """Return shards whose X is transformed by a transformer each time they are loaded.
+        """Return shards whose X is transformed by a fitted transformer each time a shard is loaded.
 
         Nothing is cached: without a cluster a shard is transformed each time it is loaded. If this takes longer than
         reading the result, write the result with :meth:`apply`, and load it.
@@ -370,7 +370,7 @@ class Shards:
 
 
 class _Result(NamedTuple):
-    """Result with the number of its shard, or sum with the number of summed shards; the numbers check executors."""
+    """Result with its shard's number, or sum with the number of summed shards. The numbers serve to check executors."""
 
     number: int
     result: Any
@@ -402,7 +402,7 @@ def score_shards(estimator: Any, score: Callable, shards: Shards, y: Any = None,
 
 
 def refuse_shards(caller: str) -> NoReturn:
-    """Raise ValueError if Shards are passed where only arrays or lists are supported."""
+    """Raise ValueError if Shards are passed to a caller that only supports arrays or lists."""
     raise ValueError(
         f"{caller} needs X in memory, got Shards: pass X and y as arrays or lists; choose an estimator that trains on "
         "Shards (field classifiers, fields of regression trees, MultiConditionalMFA and SequenceVectorizer); or get "
@@ -419,7 +419,7 @@ def refuse_labels(*given: Any) -> None:
 
 
 def require_one_vector_level(parts: Iterable) -> None:
-    """Raise ValueError if any part was computed at a vector level other than the level of this process."""
+    """Raise ValueError if the vector level of any part's process differs from the level of this process."""
     for part in parts:
         if part.vector_level != VECTOR_LEVEL:
             raise ValueError(
@@ -434,7 +434,7 @@ def _score_shard(shard, request):
     X, y, weight = shard.load()
     with shard.named_in_errors():
         largest = 0.0 if weight is None else float(np.max(weight, initial=0.0))
-        limit = 1e100  # maximum weight with which sums over all nodes of all shards are finite
+        limit = 1e100  # maximum weight, so that sums over all nodes of all shards are finite
         if largest > limit:
             raise ValueError(
                 f"sample_weight must be at most {limit:g} to score shards, so that sums stay finite, found "
@@ -444,7 +444,7 @@ def _score_shard(shard, request):
 
 
 def copy_for_worker(estimator: Any, shard: Shard) -> Any:
-    """Return a single-threaded copy of the estimator if the shard is on a worker, which runs one thread per task."""
+    """Return the estimator or, if the shard is on a worker (which runs one thread per task), a single-threaded copy."""
     if shard.is_local or not hasattr(estimator, "n_jobs"):
         return estimator
     estimator = copy(estimator)
@@ -463,12 +463,12 @@ def _apply(shard, request):
 def _load_transformed(source, transformer):
     """Load a source, transform X, and return the data."""
     loaded = source()
-    # If the data have an invalid form, the caller that loads the shard raises an error.
+    # Data of an invalid form are returned unchanged, because the caller that loads the shard raises an error.
     return (transformer.transform(loaded[0]), *loaded[1:]) if isinstance(loaded, tuple) else loaded
 
 
 def _compute(delayed):
-    # Compute synchronously, because a worker is already one thread of a cluster.
+    # The computation is synchronous, because a worker already is one thread of a cluster.
     return delayed.compute(scheduler="synchronous")
 
 

@@ -1,4 +1,4 @@
-"""Sums over shards in a fixed order, which does not depend on the processes that have the shards."""
+"""Sums over shards in a fixed order, which does not depend on where the shards are."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -21,14 +21,14 @@ def sum_in_tree_order(parts: Sequence) -> Any:
 
 
 def compute_tree_order(numbers: Sequence[int]) -> list[int]:
-    """Return the indices of shards in the order of the leaves of the tree: even before odd positions, recursively."""
+    """Return the numbers in the order of the tree's leaves: recursively, even positions come before odd positions."""
     if len(numbers) < 2:
         return list(numbers)
     return compute_tree_order(numbers[::2]) + compute_tree_order(numbers[1::2])
 
 
 def split_into_even_blocks(low: int, high: int, n_blocks: int) -> list[tuple[int, int]]:
-    """Split leaves low to high into blocks of similar size, which are subtrees if ``n_blocks`` is a power of two."""
+    """Split leaves into blocks of similar size, which are subtrees if ``n_blocks`` is a power of two."""
     if n_blocks > 1 and n_blocks % 2 == 0:
         middle = (low + high + 1) // 2
         return split_into_even_blocks(low, middle, n_blocks // 2) + split_into_even_blocks(middle, high, n_blocks // 2)
@@ -36,7 +36,7 @@ def split_into_even_blocks(low: int, high: int, n_blocks: int) -> list[tuple[int
 
 
 def find_whole_subtrees(start: int, stop: int, low: int, high: int) -> list[tuple[int, int]]:
-    """Find, in the tree over the leaves low to high, the largest subtrees whose leaves all lie in start to stop."""
+    """Return the largest subtrees of the tree over ``low`` to ``high`` with all leaves within ``start`` to ``stop``."""
     if start <= low and high <= stop:
         return [(low, high)]
     if high <= start or stop <= low:
@@ -46,8 +46,8 @@ def find_whole_subtrees(start: int, stop: int, low: int, high: int) -> list[tupl
 
 
 def sum_leaves(parts: Iterable, n_leaves: int, summed: Collection[tuple[int, int]] = ()) -> Any:
-    """Sum the leaves of the tree; for the subtrees listed in ``summed``, ``parts`` contains their sums."""
-    # Add two parts as soon as both are available, so that few parts are in memory if they are computed lazily.
+    """Sum the leaves of the tree; ``parts`` contains leaves, or the sums of the subtrees listed in ``summed``."""
+    # Two parts are added as soon as both are available. If parts are computed lazily, few are then in memory.
     return _sum(iter(parts), 0, n_leaves, summed)
 
 
