@@ -1,4 +1,4 @@
-"""Fully connected fields with Gaussian edges: estimator, kernels, examples, losses."""
+"""Fully connected fields with Gaussian edge weights: estimator, kernels, examples and losses."""
 
 from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSearch
 from sklearn_crf.dense._estimator import DenseCRF

@@ -1,4 +1,4 @@
-"""Choice of kernel bandwidths: search by the loss on held-out examples, or descent of the training loss."""
+"""Choice of kernel bandwidths, by a search with held-out examples, or by a descent of the training loss."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -134,7 +134,7 @@ class BandwidthSearch(HoldsOptions):
 
 @dataclass(eq=False, repr=False)
 class BandwidthGradient(HoldsOptions):
-    r"""Quasi-Newton descent of the training loss in the logarithms of the bandwidths.
+    r"""Quasi-Newton descent, which minimises the training loss over the logarithms of the bandwidths.
 
     .. math::
         \frac{\partial}{\partial \log \theta_a} \sum_{i,j} g_i \, k(i, j) \, q_j
@@ -220,7 +220,7 @@ class BandwidthGradient(HoldsOptions):
             tried = scale_kernels(kernels, np.exp(at + step))
             loss, slope_there = value_grad(tried)
             trace.append((repr(tried), loss))
-            # The gradient after a rejected step also contains information about the curvature.
+            # The gradient at a rejected point is also used, because it contains information about the curvature.
             inverse_hessian = _update_inverse_hessian(inverse_hessian, step, slope_there - slope)
             if loss < least:
                 at, best, least, slope = at + step, tried, loss, slope_there
@@ -231,7 +231,7 @@ class BandwidthGradient(HoldsOptions):
 
 
 def _compute_quasi_newton_step(inverse_hessian, slope, radius):
-    """Return the quasi-Newton step, scaled so that no entry exceeds the radius."""
+    """Return the quasi-Newton step, shortened if an entry would exceed the radius."""
     if inverse_hessian is None:
         largest = np.abs(slope).max(initial=0)
         return -slope * (radius / largest if largest > 0 else 0)
@@ -240,7 +240,7 @@ def _compute_quasi_newton_step(inverse_hessian, slope, radius):
 
 
 def _update_inverse_hessian(inverse_hessian, step, change):
-    """Return the inverse Hessian, updated only if the curvature along the step is positive."""
+    """Return the updated inverse Hessian, or the unchanged one if the curvature along the step is not positive."""
     curvature = step @ change
     if not curvature > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):
         return inverse_hessian

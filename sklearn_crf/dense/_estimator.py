@@ -1,4 +1,4 @@
-"""Estimator DenseCRF, a classifier of pixels by a fully connected field."""
+"""Estimator DenseCRF, which classifies pixels with a fully connected field."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     # Training ------------------------------------------------------------------------------------------------------
 
-    # Objects passed as parameters check their own options.
+    # Objects that are passed as parameters check their own options.
     @fits
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> DenseCRF:
         """Learn the weights.
@@ -302,7 +302,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return former
 
     def _store(self, data, plan, model):
-        """Set all fitted attributes at the end of fit, so that a failed fit leaves the estimator unchanged."""
+        """Set all fitted attributes, as the last step of fit, so that a failed fit leaves the estimator unchanged."""
         self.__dict__.update(_attributes(data, model.weights, model.kernels))
         self.bandwidth_trace_, self.color_range_ = model.trace, data.color_range
         course = model.course
@@ -334,7 +334,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self._map_models(lambda model, threads: inference.node_marginals(model, n_threads=threads), X, evidence)
 
     def _map_models(self, run, X, evidence):
-        """Return the examples of X, and the result of ``run(model, n_threads)`` for the model of each example.
+        """Return the examples of X, and for the model of each example the result of ``run(model, n_threads)``.
 
         Each model is discarded after the call of ``run``.
         """
@@ -343,7 +343,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             X,
             self.image_channels,
             (self.n_features_in_, self.n_channels_, self.lattice_ndim_),
-            # Models saved by versions without color_range_ did not rescale colours.
+            # Models that were saved before ``color_range_`` existed do not rescale colours.
             getattr(self, "color_range_", BYTES),
             is_fixed=self.color_range is not None or not hasattr(self, "color_range_"),
         )
@@ -481,7 +481,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
 
 def _make_object(option, kinds):
-    """Return the object for an option that is given as an object or by name; some names yield None."""
+    """Return the object for an option that is an object or a name, or None for a name that stands for no object."""
     if not isinstance(option, str):
         return option
     kind = kinds[option]

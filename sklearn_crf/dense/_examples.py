@@ -1,4 +1,4 @@
-"""Examples of dense fields: the scores of pixels, and the image whose colours kernels compare."""
+"""Examples of dense fields: scores of pixels, and an image, whose colours kernels compare."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -90,18 +90,18 @@ class DenseExample:
         return self.scores.reshape(-1, self.scores.shape[-1])
 
 
-# Range of colours for each data type. Colours are rescaled to the range of bytes, the units of bandwidths.
+# Range of colours for each data type. Colours are rescaled to the range of bytes, for which bandwidths are defined.
 _RANGES = {np.dtype(np.uint8): (0.0, 255.0), np.dtype(np.uint16): (0.0, 65535.0), np.dtype(bool): (0.0, 1.0)}
 BYTES = _RANGES[np.dtype(np.uint8)]
 
 
 def get_type_range(image):
-    """Return the range of colours for the data type of an image, or None if the range depends on the values."""
+    """Return the range of colours that an image's data type determines, or None if the range depends on the values."""
     return None if image is None else _RANGES.get(np.asarray(image).dtype)
 
 
 def check_color_range(color_range):
-    """Return the validated ends of a user's colour range, as floats."""
+    """Check a colour range that a user has passed, and return its ends as floats."""
     ends = as_array(color_range, "color_range")
     if ends.shape != (2,) or ends.dtype.kind not in "iuf" or not np.isfinite(ends).all() or not ends[0] < ends[1]:
         raise InvalidParameterError(
@@ -140,7 +140,7 @@ def _find_ends(images):
 
 
 class Task(NamedTuple):
-    """Training example with the labels and the weights of its pixels."""
+    """Training example, with labels and weights of its pixels."""
 
     index: int  # type: ignore[assignment]
     example: DenseExample
@@ -149,7 +149,7 @@ class Task(NamedTuple):
 
 
 class TrainingData(NamedTuple):
-    """Training examples, with colours rescaled to 0 to 255, and their labels."""
+    """Training examples with their labels; colours are rescaled to the range 0 to 255."""
 
     input: "DenseInput"
     color_range: tuple[float, float]  # range of the colours before rescaling
@@ -204,8 +204,9 @@ def _find_training_range(examples):
 
 
 def read_fitting_examples(X, image_channels, fitted, color_range, *, is_fixed):
-    """Read X for a fitted field, rescale colours to 0 to 255, and check that the layout is as in fit."""
-    # fitted: numbers of features, channels and axes of the lattice; color_range: range of colours in fit
+    """Read X for a fitted field, check that the layout is as in fit, and rescale colours to 0 to 255."""
+    # fitted: number of features, number of channels and number of lattice axes in fit
+    # color_range: range of colours in fit
     # is_fixed: whether color_range applies to all images, whatever their data type
     data = read_examples(X, image_channels)
     found = (data.n_features, data.n_channels, data.lattice_ndim)
@@ -220,7 +221,7 @@ def read_fitting_examples(X, image_channels, fitted, color_range, *, is_fixed):
 
 
 def check_channel_bandwidths(kernels, ends):
-    """Raise ValueError if bandwidths seem to be meant for colours in another range than 0 to 255."""
+    """Raise ValueError if bandwidths seem to be made for colours that are not in the range 0 to 255."""
     for m, kernel in enumerate(kernels if ends != BYTES else ()):
         least = np.min(getattr(kernel, "channel_bandwidth", np.inf))
         if least < 1:
@@ -277,15 +278,15 @@ def check_example_image(image: Any, scores: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class DenseInput:
-    """X as a list of examples, with the shapes that labels must have."""
+    """X in the form of a list of examples, with the shapes that their labels must have."""
 
-    is_array: bool  # Whether X is one array; predictions are then an array, else an object array of arrays
+    is_array: bool  # Whether X is one array; if so, predictions are an array, otherwise an object array
     examples: list
     lattice_ndim: int  # Number of axes of every lattice
     n_scores: int  # Number of scores of every example
     n_channels: int  # Number of image channels of every example
 
-    # Interface for the encoding of labels: name of the layout, and examples whose nodes have different sets of states.
+    # For the encoding of labels: name of the layout, and (no) examples whose nodes differ in their sets of states.
     layout = "dense"
     representatives = ()
 
@@ -305,8 +306,9 @@ class DenseInput:
 
     def in_bytes(self, ends, fixed=None, *, of_fit=False):
         """Return the input with colours rescaled to 0 to 255."""
-        # ends: colour range of images whose data type determines none; fixed: colour range of all images, or None
-        # of_fit: whether ``ends`` comes from fit, so that images far outside this range are errors
+        # ends: colour range of images whose data type determines no range
+        # fixed: colour range of all images, or None
+        # of_fit: whether ``ends`` comes from fit; images far outside this range are then errors
         examples = []
         for i, example in enumerate(self.examples):
             known = example._range_of_type if fixed is None else fixed
@@ -316,7 +318,7 @@ class DenseInput:
         return replace(self, examples=examples)
 
     def decode(self, rows):
-        """Return values of nodes in the layout of X."""
+        """Convert values of nodes to the layout of X."""
         # rows: list of (n_nodes,) or (n_nodes, n_columns)
         # returns (n_examples, *lattice) or (n_examples, *lattice, n_columns); an object array if X is a list
         parts = [
@@ -326,7 +328,7 @@ class DenseInput:
 
 
 def read_examples(X, image_channels):
-    """Read X: a list of :class:`DenseExample`, or arrays whose last channels are the image."""
+    """Read X, which is a list of :class:`DenseExample`, or consists of arrays whose last channels are the image."""
     # X: arrays (n_examples, *lattice, n_scores + image_channels), or list of (*lattice, n_scores + image_channels)
     # image_channels: number of channels at the end of the last axis that belong to the image; 0 without images
     if isinstance(X, DenseExample):

@@ -1,4 +1,4 @@
-"""Gaussian kernels of dense fields: the features in which pixels are compared, and their bandwidths."""
+"""Gaussian kernels of dense fields: the features by which pixels are compared, and bandwidths of the features."""
 
 from dataclasses import dataclass, fields, replace
 from numbers import Real
@@ -12,7 +12,7 @@ from sklearn_crf.models import PermutohedralFilter
 
 
 class GaussianKernel:
-    """Base class of kernels, whose parameters are bandwidths and a weight."""
+    """Base class of kernels. The parameters of a kernel are bandwidths and a weight."""
 
     bandwidth: float | tuple[float, ...]
     weight: float
@@ -33,7 +33,7 @@ class GaussianKernel:
             raise ValueError(f"{name}.weight must be a finite number, got {self.weight!r}.")
 
     def features(self, example: DenseExample, name: str) -> np.ndarray:
-        """Return the positions and, for bilateral kernels, the colours of pixels, divided by their bandwidths.
+        """Return the positions, and for bilateral kernels also the colours, of pixels, divided by the bandwidths.
 
         Parameters
         ----------
@@ -117,8 +117,8 @@ class Bilateral(GaussianKernel):
 
 
 def _assign_axis_columns(n_axes):
-    # The order of columns determines the orientation of the permutohedral lattice, and hence the error of the filter.
-    # Images use x before y, so that results agree with pydensecrf. Volumes use the order of their axes.
+    # The order of columns determines the orientation of the permutohedral lattice, and thus the error of the filter.
+    # For images, x comes before y, so that results agree with pydensecrf. For volumes, axes keep their order.
     return [1, 0] if n_axes == 2 else list(range(n_axes))
 
 
@@ -143,13 +143,13 @@ def list_bandwidth_names(kernel: Any) -> tuple[str, ...]:
 
 
 def scaled(kernel, parameter, factor):
-    """Return a copy of the kernel with one bandwidth multiplied by a factor."""
+    """Return a copy of the kernel in which one bandwidth is multiplied by a factor."""
     value = np.multiply(getattr(kernel, parameter), factor).tolist()
     return replace(kernel, **{parameter: tuple(value) if isinstance(value, list) else value})
 
 
 def scale_kernels(kernels, factors):
-    """Return the kernels with each bandwidth multiplied by its factor."""
+    """Return copies of the kernels in which each bandwidth is multiplied by its factor."""
     # factors: (n_bandwidths,), in the order of the kernels; a bandwidth given per axis has one factor per axis
     found = []
     for kernel in kernels:
@@ -162,7 +162,7 @@ def scale_kernels(kernels, factors):
 
 
 def compute_bandwidth_slopes(kernel, by_columns, n_axes):
-    """Convert derivatives with respect to log-divisors of feature columns to derivatives by log-bandwidths."""
+    """Sum derivatives for logarithms of the scales of feature columns to derivatives for logarithms of bandwidths."""
     # by_columns: (n_axes + n_channels,); returns: (n_bandwidths,)
     positions, channels = np.split(by_columns, [n_axes])
     parts = {"bandwidth": positions[_assign_axis_columns(n_axes)], "channel_bandwidth": channels}
@@ -185,7 +185,7 @@ def build_filters(kernels, example, name, *, blur="single", max_memory=2**33, n_
                 kernel.features(example, where), blur=blur, max_memory=left, n_threads=n_threads
             )
         except (ValueError, MemoryError) as error:
-            # NumPy's subclass of MemoryError cannot be constructed from a message.
+            # The class of the error is not reused, because NumPy's subclass of MemoryError takes no message.
             kind = MemoryError if isinstance(error, MemoryError) else ValueError
             raise kind(f"{name}, {where}: {error}") from error
         filters.append(smooth)

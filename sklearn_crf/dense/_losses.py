@@ -1,4 +1,4 @@
-"""Losses of the final mean-field marginals, and their derivatives."""
+"""Losses of the final mean-field marginals, and the derivatives of these losses."""
 
 import numpy as np
 
@@ -6,14 +6,14 @@ from sklearn_crf._versions import HoldsOptions
 
 
 class LogLoss(HoldsOptions):
-    r"""Logarithmic loss: the negative log-likelihood of each label under its marginal distribution.
+    r"""Logarithmic loss: the weighted sum, over nodes, of the negative log-probability of the label.
 
     .. math::
         R = -\sum_i w_i \log q_i(y_i)
     """
 
     def totals(self, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Return the sums over the nodes of one example from which the loss is computed."""
+        """Return sums over the nodes of one example. The loss is computed from the totals of these sums."""
         # q: (n_nodes, n_classes); labels: (n_nodes,); weight: (n_nodes,), float64; returns: (2,)
         right = q[np.arange(len(q)), labels].astype(np.float64)
         floor = np.finfo(q.dtype).tiny
@@ -47,7 +47,7 @@ class ExpectedIoU(HoldsOptions):
     needs_totals = True
 
     def totals(self, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Return the sums over the nodes of one example from which the loss is computed."""
+        """Return sums over the nodes of one example. The loss is computed from the totals of these sums."""
         # returns: (3, n_classes)
         n_classes = q.shape[1]
         right = q[np.arange(len(q)), labels].astype(np.float64)
@@ -70,7 +70,8 @@ class ExpectedIoU(HoldsOptions):
         # totals: (3, n_classes); returns: (n_nodes, n_classes)
         inter, union, present = self._compute_ratios(totals)
         scale = np.where(present, -totals[2].sum() / (present.sum() * union), 0.0)
-        # Larger marginals increase the union at nodes with other labels, and the intersection at nodes with this label.
+        # A larger marginal of a class increases the class's union at nodes with other labels.
+        # At nodes that have the class as label, a larger marginal increases the intersection instead.
         slope = np.tile(-scale * inter / union, (len(q), 1))
         slope[np.arange(len(q)), labels] = scale[labels]
         slope *= weight[:, np.newaxis]

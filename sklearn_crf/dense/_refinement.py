@@ -1,4 +1,4 @@
-"""Function refine, which refines the probabilities of any classifier by a dense field."""
+"""Function ``refine``, which refines the class probabilities of any classifier by a dense field."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def refine(
 
     def refined(probabilities, image):
         try:
-            if image is not None:  # checked before sums, since a lattice of another shape makes sums wrong
+            if image is not None:  # checked first, because probabilities of another shape have wrong sums
                 _require_last_axis_of_classes(probabilities, np.shape(image))
                 _examples.check_example_image(image, probabilities)
             _check_sums(probabilities)
@@ -127,9 +127,9 @@ def refine(
 
 
 def _require_last_axis_of_classes(probabilities: np.ndarray, image_shape: tuple) -> None:
-    """Raise ValueError if the classes are not on the last axis of the probabilities of an image."""
+    """Raise ValueError if the last axis of the probabilities of an image is not the axis of classes."""
     shape = probabilities.shape
-    # Two equal shapes of three axes may be colours and probabilities of as many classes.
+    # Equal shapes with three axes may be valid: colours, and probabilities of as many classes as there are channels.
     if shape == image_shape[:-1] or (shape == image_shape and len(shape) == 2):
         raise ValueError(
             f"probabilities of shape {shape} have no axis of classes: pass np.stack([1 - p, p], axis=-1) for one map "
@@ -146,7 +146,7 @@ def _choose_color_range(image, color_range):
     if color_range is not None:
         return _examples.check_color_range(color_range)
     values = np.asarray(image)
-    # Invalid images raise an error later.
+    # Invalid images get an arbitrary range here, because they raise an error later.
     if image is None or not values.size or values.dtype.kind not in "iufb" or not np.isfinite(values).all():
         return _examples.BYTES
     ends = _examples.get_type_range(image) or _examples.estimate_color_range([values])

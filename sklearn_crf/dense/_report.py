@@ -1,4 +1,4 @@
-"""Comparison of fields with the classifier scores that they refine, on held-out images."""
+"""Comparison, on held-out images, of fields with the classifier scores that the fields refine."""
 
 import warnings
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ NO_FIELD = "no field"
 
 @dataclass(eq=False, repr=False)
 class GridField(HoldsOptions):
-    """Field with edges between neighbouring pixels, for the examples of a dense field.
+    """Field with edges between neighbouring pixels, which takes the same examples as a dense field.
 
     Unary scores are linear in the given scores. Edge features are a constant, and the similarity of colours at two
     scales.
@@ -52,7 +52,7 @@ class GridField(HoldsOptions):
         steps = [
             np.abs(np.diff(get_example_image(x), axis=axis)).sum(axis=-1) for x in X for axis in range(len(x.shape))
         ]
-        # Constant images have no contrasts, so any positive scale can be used.
+        # If all images are constant, there are no contrasts, so any positive scale can be used.
         contrast = Contrast(X[0].scores.shape[-1], float(np.mean([step.mean() for step in steps if step.size])) or 1.0)
         field = field.set_params(edge_features=contrast, missing_label=self.missing_label, n_jobs=self.n_jobs)
         with self._silence_default_field():
@@ -68,7 +68,7 @@ class GridField(HoldsOptions):
 
     @contextmanager
     def _silence_default_field(self):
-        # The user did not choose the options of the default field, so warnings about them would not help.
+        # Users did not choose the options of the default field, so warnings about these options would not help.
         with warnings.catch_warnings():
             if self.field is None:
                 warnings.simplefilter("ignore", ConvergenceWarning)
@@ -102,12 +102,12 @@ class RefinementReport(NamedTuple):
     """Accuracy of several fields on the same images, compared with the scores without a field."""
 
     names: list
-    mean_iou: np.ndarray  # (n_fields,), mean intersection over union of all images together
+    mean_iou: np.ndarray  # (n_fields,), mean intersection over union (IoU), from all images together
     accuracy: np.ndarray  # (n_fields,), fraction of correctly labelled pixels
-    difference: np.ndarray  # (n_fields,), difference of the mean IoU from the mean IoU without a field
+    difference: np.ndarray  # (n_fields,), mean IoU minus the mean IoU without a field
     low: np.ndarray  # (n_fields,), lower end of the 95 % bootstrap interval of the difference
     high: np.ndarray  # (n_fields,), upper end of the 95 % bootstrap interval of the difference
-    p_value: np.ndarray  # (n_fields,), p-value of a Wilcoxon test of the IoU of images
+    p_value: np.ndarray  # (n_fields,), p-value of a Wilcoxon test of the images' IoU, compared with no field
     image_iou: np.ndarray  # (n_fields, n_images), mean IoU of each image
 
     def __str__(self):
@@ -198,7 +198,7 @@ def refinement_report(
 
 
 def _count_overlaps(predicted, truth, classes):
-    """Count intersections, unions and true pixels of each image and class, (n_images, 3, n_classes)."""
+    """Count, for each image and class, the pixels in the intersection, union and truth, (n_images, 3, n_classes)."""
     counts = []
     for labels, true in zip(predicted, truth, strict=True):
         known = true >= 0
@@ -212,7 +212,7 @@ def _report(names, counts, n_resamples, random_state):
     n_images = counts.shape[1]
     drawn = np.random.default_rng(random_state).multinomial(n_images, np.full(n_images, 1 / n_images), n_resamples)
     pooled = _compute_mean_iou(counts.sum(axis=1))
-    # All fields use the same bootstrap samples, so the intervals are for paired differences.
+    # All fields use the same bootstrap samples, so the intervals belong to paired differences.
     resampled = _compute_mean_iou(np.einsum("ri,fick->frck", drawn, counts))
     low, high = np.quantile(resampled - resampled[0], [0.025, 0.975], axis=1)
     image_iou = _compute_mean_iou(counts)
@@ -231,7 +231,7 @@ def _report(names, counts, n_resamples, random_state):
 
 
 def _compute_mean_iou(counts):
-    """Return the mean intersection over union of the classes that are present, from counts (..., 3, n_classes)."""
+    """Return the mean intersection over union of all classes that are present, given counts (..., 3, n_classes)."""
     hit, union, present = np.moveaxis(counts, -2, 0)
     iou = np.where(present > 0, hit / np.where(union > 0, union, 1), 0.0)
     return iou.sum(axis=-1) / np.maximum((present > 0).sum(axis=-1), 1)

@@ -1,4 +1,4 @@
-"""Training of a dense field: learning of weights and bandwidths, with derivatives through mean-field updates."""
+"""Training of dense fields: learning of weights and bandwidths, with derivatives through mean-field updates."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,24 +24,24 @@ class Gradient(NamedTuple):
     """Derivative of a loss with respect to the parameters of a dense model."""
 
     unary: np.ndarray  # (N, K), derivative with respect to the unary scores
-    tables: np.ndarray  # (M, K, K), entries as independent variables; only the diagonal if other entries are zero
-    columns: list  # array (d,) for each kernel, derivative with respect to the logarithm of each feature column's scale
+    tables: np.ndarray  # (M, K, K), with independent entries; only the diagonal if all other entries are zero
+    columns: list  # for each kernel, (d,), derivative with respect to the logarithms of the scales of feature columns
 
 
 class _ScaleSlopes:
-    r"""Derivative of :math:`h' \hat K q` with respect to the logarithm of the scale of each column of features.
+    r"""Derivative of :math:`h' \hat K q` with respect to the logarithms of the scales of feature columns.
 
     The derivative of the Gaussian kernel with respect to the logarithm of the scale :math:`\theta_a` is
-    :math:`k(i, j) (f_{ia} - f_{ja})^2`, which is applied by filtering on the lattice.
-    The lattice approximation itself is not differentiated, since it is not smooth.
+    :math:`k(i, j) (f_{ia} - f_{ja})^2`, which is applied by filtering on the lattice. The lattice approximation itself
+    is not differentiated, because it is not smooth.
     """
 
     def __init__(self, smooth, features, n_threads):
         self._smooth, self._n_threads = smooth, n_threads
-        # Only differences of features matter, and centred features lose fewer digits.
+        # Features are centred to lose fewer digits. This has no other effect, as only feature differences matter.
         self._features = features - features.mean(axis=0)
         squares = self._features**2
-        # Barycentric weights sum to 1, so each row of the filter's weights sums to its normalisation factor n_i.
+        # Barycentric weights sum to 1, so row i of the filter's weights sums to the normalisation factor n_i.
         norm = smooth.weight.sum(axis=1, keepdims=True)
         own, first, second = (self._filter(values / norm) for values in (1, self._features, squares))
         # Derivative of the logarithm of n_i^-2, which is the sum of row i of the kernel.
@@ -49,7 +49,7 @@ class _ScaleSlopes:
         self._moments = (squares - by_sums / 2).astype(np.float64)
 
     def of(self, left, right, adjoint):
-        """Return the derivative for each column of features, (d,), given h and q as arrays (N, K).
+        """Return the derivative for each feature column, (d,), given h and q as arrays (N, K).
 
         ``adjoint`` is the transposed filter applied to ``left``.
         """
@@ -68,7 +68,7 @@ def _row_products(a, b):
 
 
 class UnrolledUpdates:
-    r"""Mean-field updates of a model, with the marginals after each update, and derivatives through all updates.
+    r"""Mean-field updates of a model, which store the marginals after each update for derivatives through all updates.
 
     The logits are :math:`s_t = u + \sum_m \hat K_m q_{t-1} \mu_m`. Let g be the derivative with respect to :math:`s_t`.
     Then the derivative with respect to :math:`\mu_m` is :math:`q_{t-1}' (\hat K_m' g)`, and the derivative with respect
@@ -88,9 +88,9 @@ class UnrolledUpdates:
         return self._field.states_of(self._marginals[self._n_updates])
 
     def pull_back(self, slope, features=None):
-        """Convert derivatives with respect to the last logits, (N, K), to derivatives of the model's parameters."""
-        # features: array (N, d) for each filter, to also compute derivatives with respect to scales of features, or
-        # None
+        """Convert the derivative with respect to the last logits, (N, K), to derivatives with respect to parameters."""
+        # features: array (N, d) for each filter, or None
+        # Derivatives with respect to the scales of features are only computed if ``features`` are given.
         field, model = self._field, self._model
         slope = pad_rows(slope, field.unary.dtype)
         by_unary = slope.copy()
@@ -123,15 +123,15 @@ class Weights(NamedTuple):
         """Return the unary scores, given the scores or features of an example."""
         if self.coef is None:
             factor = rows.dtype.type(self.unary_scale)
-            # Do not multiply -inf by a factor that is not positive, which would allow forbidden states.
+            # Scores of -inf must remain -inf. A factor that is not positive would allow forbidden states.
             return rows * factor if factor > 0 else np.multiply(rows, factor, where=np.isfinite(rows), out=rows.copy())
         return rows @ self.coef.T.astype(rows.dtype) + np.asarray(self.intercept, rows.dtype)
 
 
 class Layout:
-    """Conversion between the weights of a field and one flat vector."""
+    """Conversion of the weights of a field to a flat vector, and back."""
 
-    # n_features: number of features of linear unary scores; None if scores are given
+    # n_features: number of features of linear unary scores; None if unary scores are given
 
     def __init__(self, n_kernels, n_classes, compatibility, n_features=None):
         self.n_kernels, self.n_classes, self.n_features = n_kernels, n_classes, n_features
@@ -145,7 +145,7 @@ class Layout:
 
     @property
     def penalised(self):
-        """Mask of penalised weights: all except the scale of given scores and intercepts."""
+        """Mask of the penalised weights: all weights except intercepts and the scale of given scores."""
         flags = np.ones(self.n_coef, dtype=bool)
         flags[self.n_coef - (1 if self.n_features is None else self.n_classes) :] = False
         return flags
@@ -161,7 +161,7 @@ class Layout:
     def unpack(self, flat):
         """Return the :class:`Weights` that a flat vector contains."""
         pairwise, unary = np.split(flat, [self.n_pairwise])
-        # A copy, so that weights do not change with the flat vector
+        # The vector is copied, so that weights do not change with it.
         pairwise = pairwise.reshape(self.n_kernels, len(self._joins_equal_states)).copy()
         compatibility = pairwise[:, 0].copy() if self.compatibility == "potts" else pairwise
         if self.compatibility == "full":
@@ -174,7 +174,7 @@ class Layout:
         return Weights(compatibility, 1.0, coef.reshape(self.n_classes, -1).copy(), intercept.copy())
 
     def start(self, kernels):
-        """Return initial weights: the weight of each kernel for pairs of equal states, 0 for other pairs."""
+        """Return initial weights: for pairs of equal states the weight of the kernel, for other pairs 0."""
         weight = np.array([float(kernel.weight) for kernel in kernels])
         pairwise = np.multiply.outer(weight, self._joins_equal_states)
         unary = np.ones(1) if self.n_features is None else np.zeros(self.n_coef - self.n_pairwise)
@@ -190,7 +190,7 @@ class Layout:
             both[:, np.arange(self.n_classes), np.arange(self.n_classes)] /= 2
             pairwise = both[:, *self._upper]
         if self.n_features is None:
-            # Scores of -inf have derivative 0, and 0 * inf would be NaN.
+            # Scores of -inf have derivative 0. They are left out, because 0 * inf would be NaN.
             moved = np.multiply(by_unary, rows, where=by_unary != 0, out=np.zeros_like(rows))
             unary = [[moved.sum(dtype=np.float64)]]
         else:
@@ -206,8 +206,8 @@ class DensePlan(FitLimits):
     layout: Layout
     start: Weights
     continues: bool  # whether training continues the last fit, instead of starting from the kernels' weights
-    loss: Any  # loss object, None if weights are not learned
-    bandwidths: Any  # BandwidthSearch, BandwidthGradient or a similar object, None for given bandwidths
+    loss: Any  # loss object, or None if weights are not learned
+    bandwidths: Any  # BandwidthSearch, BandwidthGradient or a similar object; None for given bandwidths
     inference: DenseMeanField
     C: float
     tol: float
@@ -220,15 +220,15 @@ class TrainedField(NamedTuple):
     weights: Weights
     kernels: list
     trace: list  # kernels tried, with their losses
-    course: Any  # result of the optimizer, None if nothing is learned
+    course: Any  # result of the optimizer, or None if nothing is learned
 
 
 def train(data, plan, on_iteration):
     """Choose the bandwidths, then learn the weights."""
-    # on_iteration: function called with weights and kernels after each iteration; returns True to stop
+    # on_iteration: function called with weights and kernels after each iteration; if it returns True, training stops
     with limit_blas_threads(), keep_tasks_in_process():
         kernels, trace, start = _choose_bandwidths(data.tasks, plan)
-        # Build lattices even for fixed weights, so that errors are raised in fit and not only in predict.
+        # Lattices are built even for fixed weights, so that errors are raised in fit and not only in predict.
         risk = _risk(data.tasks, plan, kernels)
         if plan.loss is None:
             return TrainedField(plan.start, kernels, trace, None)
@@ -238,7 +238,7 @@ def train(data, plan, on_iteration):
 
 
 def _choose_bandwidths(tasks, plan):
-    """Return the kernels, the trace of kernels tried with their losses, and the initial weights."""
+    """Return the chosen kernels, the list of all kernels tried with their losses, and the initial weights."""
     if plan.bandwidths is None:
         return list(plan.kernels), [], plan.start
     if hasattr(plan.bandwidths, "descend"):
@@ -285,7 +285,7 @@ def _risk(tasks, plan, kernels):
 
 
 def choose_blur(inference):
-    """Return the blur option of filters that the updates require."""
+    """Return the option ``blur`` of filters that the updates of an inference require."""
     return "symmetric" if inference.updates == "convergent" else "single"
 
 
@@ -296,7 +296,7 @@ def _train_briefly(risk, start, plan):
 
 
 def _minimize(risk, start, plan, max_iter, on_iteration=None):
-    # on_iteration: function called with the weights after each iteration; returns True to stop
+    # on_iteration: function called with the weights after each iteration; if it returns True, training stops
     layout = plan.layout
     bounded = np.zeros(layout.n_coef, dtype=bool)
     bounded[: layout.n_pairwise] = plan.inference.updates == "convergent"
@@ -311,9 +311,9 @@ def _minimize(risk, start, plan, max_iter, on_iteration=None):
 
 
 class Lattices:
-    """Filters of the training examples, stored up to a memory limit; further filters are rebuilt when needed."""
+    """Filters of the training examples, stored up to a memory limit. Other filters are rebuilt when needed."""
 
-    # max_memory: limit for all filters together
+    # max_memory: maximum memory of all stored filters together, in bytes
 
     def __init__(self, kernels, tasks, *, blur, max_memory, n_jobs):
         self.kernels = kernels
@@ -351,12 +351,12 @@ class UnrolledRisk:
         self.strength = 1 / (C * self.total_weight)
 
     def value(self, weights):
-        """Return the loss per labelled node, without penalty."""
+        """Return the loss per labelled node, without the penalty."""
         return self._compute_loss_value(self._sum_totals(weights))
 
     def scale_to_best(self, weights):
-        """Return the weights, with compatibility multiplied by the factor that gives the smallest loss."""
-        # The loss is not convex: with far too large weights all pixels get the same label, and the gradient vanishes.
+        """Return the weights, with the compatibility multiplied by the factor that gives the smallest loss."""
+        # The loss is not convex. With far too large weights, all pixels get one label, and the gradient vanishes.
         if weights.coef is not None:
             return weights
         tried = [weights._replace(compatibility=factor * weights.compatibility) for factor in START_FACTORS]
@@ -382,7 +382,7 @@ class UnrolledRisk:
         return value + 0.5 * float(penalty @ flat), gradient + penalty
 
     def estimate_bandwidth_slopes(self, weights):
-        """Estimate the derivative of the objective f with respect to each logarithm of a bandwidth, (n_bandwidths,)."""
+        """Estimate the derivative of the objective f with respect to the logarithms of bandwidths, (n_bandwidths,)."""
         totals = self._sum_totals(weights) if self.loss.needs_totals else None
         kernels = self.lattices.kernels
 
