@@ -44,8 +44,8 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     Probabilities are the marginals of the field after all its scores are divided by T. The sum runs over the labelled
     nodes of held-out examples, which were not used to learn the weights. If the estimator chooses labels by marginals,
     it uses these marginals. Learning rules that only use best labelings (SPA, MMA, max-margin) do not determine the
-    scale of their weights, so that their probabilities need calibration. If a classifier has no scores on a graph, such
-    as :class:`~sklearn_crf.mfa.MultiConditionalMFA`, the logarithms of its probabilities are divided by T.
+    scale of their weights. Therefore, their probabilities need calibration. If a classifier has no scores on a graph,
+    such as :class:`~sklearn_crf.mfa.MultiConditionalMFA`, the logarithms of its probabilities are divided by T.
 
     scikit-learn's ``CalibratedClassifierCV`` only supports one label for each example.
 

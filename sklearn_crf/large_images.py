@@ -59,7 +59,7 @@ def predict_in_tiles(
     r"""Predict the labels or values of one large image, reading and predicting it tile by tile.
 
     Each tile is labelled within a window: the tile and a margin around it, treated as the whole image. A margin is
-    doubled if it was too small. The check for this depends on the estimator:
+    doubled if it was too small. The estimator determines how margins are checked:
 
     - Minimum cuts: two classes, edges that prefer equal labels, and best labelings. If more pixels outside of a window
       have one class, no pixel inside changes from this class to the other. Each tile is therefore solved twice, with

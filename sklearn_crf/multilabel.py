@@ -191,8 +191,8 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             Features of the rows.
         y : array-like or sparse matrix of shape (n_samples, n_labels)
             Labels of each row, as zeros and ones. With any other two values, the larger value means that the row has
-            the label. In an array, NaN and None mark unknown labels. If y also holds both 0 and 1, -1 marks unknown
-            labels, too. Rows without a known label are left out.
+            the label. In an array, NaN and None mark unknown labels. If the values of y are 0, 1 and -1, then -1 also
+            marks unknown labels. Rows without a known label are left out.
         sample_weight : array-like of shape (n_samples,), optional
             Weights of the rows, for the choice of the structure and for the fit of the field.
 

@@ -33,8 +33,8 @@ def read_fg(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> FactorGrap
     Raises
     ------
     ValueError
-        If the file is not in this format or too long. Also if a node's number exceeds both a million and ten times the
-        number of nodes that are in factors.
+        If the file is not in this format or too long. Also if a node has a number above a million that also exceeds
+        ten times the number of nodes in factors.
 
     Examples
     --------

@@ -35,9 +35,9 @@ class Units(NamedTuple):
 def remove_isolated_values(X, labels):
     """Replace isolated values by NaN, and warn the user.
 
-    A value is isolated if it is so extreme that no component can contain both this value and other values. A single
-    isolated value, such as a sentinel or an error, would dominate the variance of its feature, or become a separate
-    component.
+    A value is isolated if it is so extreme that no component can contain this value together with other values. A
+    single isolated value, such as a sentinel or an error, would dominate the variance of its feature, or become a
+    separate component.
     """
     found = np.zeros(X.shape, dtype=bool)
     for c in range(labels.max() + 1):

@@ -90,7 +90,7 @@ def restore(
         Grey image, red-green-blue image, or colour image with an alpha channel, which is only enlarged. Types are
         bytes, 16-bit integers, booleans and floats. The range of floats is 0 to 1 or -1 to 1 if all values lie in it,
         and otherwise 0 to 255 or the range of the values. If the values only use a small part of such a range, the
-        range of the values is used instead. NaN marks missing pixels.
+        range of the values replaces it. NaN marks missing pixels.
     noise : "auto" or float, default="auto"
         Standard deviation of the noise, in units of the image. "auto" estimates it separately for brightness and for
         each opponent colour, from the finest detail in smooth regions, also if it grows with brightness. With

@@ -325,7 +325,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         y : ndarray of shape (n, H, W) or (n, H, W, D), or of shape (n,) of such images
             An array if X is an array, an object array if X is a list, and a list for Shards. For a
             single image X, a single image.
-        std : the same
+        std : ndarray with the shape of y
             Only with ``return_std``.
 
         Raises
