@@ -286,7 +286,7 @@ class DenseInput:
     n_scores: int  # Number of scores of every example
     n_channels: int  # Number of image channels of every example
 
-    # For the encoding of labels: name of the layout, and (no) examples whose nodes differ in their sets of states.
+    # Attributes that the encoding of labels reads: name of the layout; examples that may limit the states of nodes.
     layout = "dense"
     representatives = ()
 

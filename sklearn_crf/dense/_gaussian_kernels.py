@@ -88,7 +88,7 @@ class Spatial(GaussianKernel):
 
 @dataclass(frozen=True)
 class Bilateral(GaussianKernel):
-    r"""Kernel of positions and colours: similar pixels tend to have the same label, also at some distance.
+    r"""Kernel of positions and colours: similar pixels tend to have the same label, even at some distance.
 
     .. math::
         k(i, j) = \exp\Big(-\frac{\lVert p_i - p_j \rVert^2}{2 \theta_p^2}

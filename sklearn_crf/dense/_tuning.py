@@ -15,14 +15,14 @@ SUM_TOL = 0.01
 # Score that replaces -inf among the features of a linear field. A lower score would dominate the scale of the features.
 LEAST_SCORE = -50.0
 
-# Colours have other units than in fit if they begin below the range of fit and span less than this fraction of it.
+# Colours have other units than in fit if they begin below the range of fit and span less than this part of that range.
 # For example, this is the case for a standardised image.
 # A larger fraction would reject dark images that go below the range because of resampling.
 NARROW_RANGE = 0.1
 
 # If colours in fit were integers, an image with fractional colours may have other units.
-# It has other units if its colours are within the lowest part of the range of fit, of this fraction.
-# A larger fraction would reject dark images.
+# An image has other units if all its colours lie within this fraction at the lower end of the range of fit.
+# A larger DARK_RANGE would reject dark images.
 DARK_RANGE = 0.02
 
 # A warning is issued if colours span less than this fraction of the range of their data type.

@@ -157,7 +157,7 @@ class Executor:
         yield from self.map(function, broadcast)
 
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Any:
-        """Call a function on every shard and return the sum of its results.
+        """Call a function on every shard and return the sum of the results.
 
         This implementation sums the results of :meth:`map`. Executors override this method if they can sum the results
         in the processes that have the shards.

@@ -434,7 +434,7 @@ def _score_shard(shard, request):
     X, y, weight = shard.load()
     with shard.named_in_errors():
         largest = 0.0 if weight is None else float(np.max(weight, initial=0.0))
-        limit = 1e100  # maximum weight, so that sums over all nodes of all shards are finite
+        limit = 1e100  # maximum weight for which sums over all shards stay finite
         if largest > limit:
             raise ValueError(
                 f"sample_weight must be at most {limit:g} to score shards, so that sums stay finite, found "

@@ -150,7 +150,7 @@ class Example:
     def _with(self, **fields):
         """Return a copy with the given fields replaced, without checks."""
         example = object.__new__(type(self))
-        # With many thousands of copies, this update is used because copy.copy would be several times slower.
+        # For many thousands of copies, copy.copy would take several times as long as this update.
         example.__dict__.update(self.__dict__)
         for name, value in fields.items():
             setattr(example, name, value)
@@ -445,13 +445,13 @@ def stacked(parts):
         return _stack_rows(parts)
     if parts[0].ndim != 2 or parts[0].strides[0]:
         return np.concatenate(parts)
-    # If arrays repeat one row (stride 0), NumPy would store the result by columns unless it is given ``out``.
+    # Without the argument ``out``, NumPy would store the result by columns if arrays repeat one row with stride 0.
     rows = np.empty((sum(map(len, parts)), parts[0].shape[1]), np.result_type(*{part.dtype for part in parts}))
     return np.concatenate(parts, out=rows)
 
 
 def _stack_rows(parts):
-    # This is several times as fast as SciPy's vstack, which checks and converts each part.
+    # SciPy's vstack would take several times as long, because it checks and converts each part.
     sizes = [part.indptr[-1] for part in parts]
     lengths = [part.shape[0] for part in parts]
     ends = np.repeat(np.cumsum(sizes) - sizes, lengths) + np.concatenate([part.indptr[1:] for part in parts])

@@ -304,7 +304,7 @@ def _require_discrete(present, name):
         found = "NaN" if np.isnan(present).any() else "infinity"
         raise ValueError(f"Input {name} contains {found}: mark unlabelled nodes by missing_label.")
     if np.any(present != np.floor(present)):
-        # The error is raised by scikit-learn, because users know it and scikit-learn's estimator checks expect it.
+        # scikit-learn raises its own error here, which users know and which scikit-learn's estimator checks expect.
         check_classification_targets(present)
 
 

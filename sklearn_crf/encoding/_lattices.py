@@ -294,7 +294,7 @@ def _are_short_and_finite(arrays):
 
 
 def _require_finite(x, name, parts=None, allow_nan=False):
-    """Raise ValueError if x contains infinity, or NaN that is not allowed; return whether it contains NaN.
+    """Raise ValueError if x contains infinity, or NaN that is not allowed; return whether x contains NaN.
 
     The message names the first of ``parts``, a list of pairs (index, part), that is not finite.
     """

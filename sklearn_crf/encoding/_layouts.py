@@ -20,7 +20,7 @@ _MOST_LATTICE_AXES = 3
 
 
 def read_layout(X, lattice_ndim=None):
-    """Determine the layout of X; return its name, and X converted to this layout."""
+    """Determine the layout of X; return the name of the layout, and X converted to this layout."""
     # lattice_ndim: number of lattice axes of an example; None infers it from X
     # returns for the layout "nodes": X as given, because scikit-learn validates it later
     # returns for the layout "array": ndarray

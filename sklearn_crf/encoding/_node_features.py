@@ -171,7 +171,7 @@ class SharedRows:
         return SharedRows(rows, self.n_sharing)
 
     def scores(self, coef):
-        """Compute the product of the row of each node with the weights of its type."""
+        """Compute, for each node, the product of its row with the weights of its type."""
         # coef: (n_sharing, n_columns, n_features); returns: (n_nodes, n_columns)
         _, n_columns, n_features = coef.shape
         products = self.rows @ coef.reshape(-1, n_features).T.astype(self.dtype)

@@ -461,7 +461,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.__dict__.update(attributes)
 
 
-# What examples are called in text, by the number of axes of their lattices.
+# Words for examples in ``describe_fit``, by the number of axes of their lattices.
 _LAYOUTS = {None: "graphs", 0: "rows", 1: "chains", 2: "images", 3: "volumes"}
 
 

@@ -159,7 +159,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     plan.learning.check_batches(examples.batches, plan)
     objective = plan.learning.objective(plan, examples)
     require_node_losses(plan, examples, objective)
-    # Inner problems get a fixed tolerance, because a single pass has no gradient over all examples to derive it from.
+    # A single pass has no gradient over all examples, from which the tolerance of inner problems could be derived.
     objective.settle(0.0)
     risk = examples.risk(plan, objective)
     start = np.zeros(potentials.n_coef) if is_first else known.weights(potentials)

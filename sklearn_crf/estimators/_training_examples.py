@@ -34,7 +34,7 @@ _MOST_STATISTICS = 2**16
 # This number is estimated as if each node were an example.
 _MOST_TABLES = 2**22
 
-# If there are more batches than this, their number is a multiple of this one, so that threads get equal numbers.
+# Larger numbers of batches are multiples of this number, so that up to this many threads get equal shares.
 _SHARING = 4
 
 
@@ -50,7 +50,7 @@ class Reader:
     edge_features: Any  # the parameter ``edge_features`` of the estimator
     form: str  # form of the pairwise tables, by name
     edge_types: str
-    spacing: Any  # distances of neighbours along each axis of a lattice, or None
+    spacing: Any  # distance of neighbours along each axis of a lattice, or None
     takes_factors: bool
     class_weight: Any  # the parameter ``class_weight`` of the estimator, or a dict from classes to weights
     has_boundaries: bool  # whether two features mark the first and last nodes of sequences
@@ -195,7 +195,7 @@ class TrainingExamples:
         packing = self._packing(plan) if packing is None else packing
         if weight is not None and np.ptp(weight):
             # Examples of different weights need separate tables, one for each edge feature.
-            # With sparse edge features, each edge has one table of its own anyway.
+            # With sparse edge features, each edge has a single separate table in any case.
             n_tables = 1 if self.encoded.has_sparse_edges else max(self.encoded.n_edge_features, 1)
             most = max(1, _MOST_TABLES // (n_tables * max(len(self.labels.classes_), 1) ** 2))
             packing = packing | {"max_nodes": min(packing["max_nodes"], most)}

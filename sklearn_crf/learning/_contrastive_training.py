@@ -37,11 +37,11 @@ from sklearn_crf.learning._solvers import LBFGS, SGD
 from sklearn_crf.learning._training import HeldOutScores, TrainingRecord
 from sklearn_crf.objectives import EmpiricalRisk, Generator, GibbsGenerator, MapGenerator, MostViolated, Objective
 
-# If this number of rounds brought no better training accuracy, the stop reason says so.
+# If this number of rounds has not improved the training accuracy, the stop reason mentions this.
 # Number of training nodes that are labelled to measure the training accuracy.
 _PATIENCE, _NODES_TO_LABEL = 5, 100_000
 
-# Training runs a second time, with the penalty that `edge_C` sets, only if there are at most this many training nodes.
+# Up to this number of training nodes, training runs a second time, with equal penalties on edges and nodes.
 _NODES_TO_TRAIN_TWICE = 20_000
 
 # Allowed values of ``init``, which chooses the initial sub-objectives.

@@ -17,7 +17,7 @@ _ROUNDING = 1e-10
 _MOST_TRIALS = 64
 
 # Outliers are present if a gradient changes more than `_MOST_CURVED` times as much as the bulk of features explains.
-# A change of one weight can offset a change of another if their gradient changes have a ratio above `_COUPLED`.
+# A change of one weight can offset a change of another if the ratio of their gradient changes exceeds `_COUPLED`.
 # If the ratio of the gradient changes is smaller, the second weight would have to change too much.
 _MOST_CURVED, _COUPLED = 10.0, 0.1
 
@@ -120,7 +120,7 @@ def minimize_in_bulk(
         # Scales are powers of two, because multiplying by a power of two causes no rounding error.
         new_units = np.where(left, np.exp2(np.round(np.log2(tails))), 1.0)
         # The first attempt with new scales never counts as an attempt without progress.
-        # It may have served only to reach a point beyond which outliers no longer dominate the gradient.
+        # The first attempt may have served only to reach a point at which outliers no longer dominate the gradient.
         in_vain = units is not None and np.array_equal(units, new_units) and reached - found.fun <= tol
         n_in_vain = n_in_vain + 1 if in_vain else 0
         is_stuck = n_in_vain == _MOST_IN_VAIN

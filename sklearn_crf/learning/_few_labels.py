@@ -26,7 +26,7 @@ _EDGE_POWER = 0.5
 def reduce_risk_to_labels(
     risk: EmpiricalRisk, reach: int | None = None, max_nodes: int | None = MAX_NODES
 ) -> EmpiricalRisk:
-    """Return a risk of coarser lattices that is restricted to the nodes near labels, if few nodes are labelled.
+    """If few nodes are labelled, return a risk of coarser lattices that is restricted to the nodes near labels.
 
     Close to a label, all neighbours have equal labels, so these nodes do not limit the weights of edges. The nodes
     farther away limit these weights, because labels have to change somewhere between two strokes.
@@ -42,7 +42,7 @@ def reduce_risk_to_labels(
 def coarsen_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
     """Return a risk in which large lattices with few labels are reduced to a coarser scale."""
     # max_nodes: maximum number of nodes of a reduced lattice
-    # returns the given risk itself if no lattice is large with few labels
+    # returns the given risk itself unless some large lattice has few labels
     if risk.potentials.by_columns or risk.potentials.edge_costs is not None:
         return risk
     can_be_coarse = [_can_be_coarse(batch, max_nodes) for batch in risk.batches]

@@ -102,7 +102,7 @@ class ContrastiveObjective(SetsOfBatches):
     # sets: list of AssignmentSets, the sets of each batch
     # members: list of list of Member, the parts of each batch on which generators run
     # plan: PlannedSets, whose generators extend the sets
-    # node_costs: list of (N,), the costs of the nodes of each batch for generators of violated constraints; or None
+    # node_costs: for each batch (N,) or None, factors of node costs in generators of violated constraints
     # grows: list of (N,) bool, for each batch a mask of the nodes in examples whose sets may grow
 
     def __init__(self, families, sets, members, plan, node_costs, grows):
@@ -192,14 +192,14 @@ class PlannedSets(Objective):
 
 
 def _is_unique_on_forests(generator: Generator) -> bool:
-    """Return whether a generator finds the same labelings of forests for any random numbers."""
+    """Return whether the labelings that a generator finds on forests are the same for any random numbers."""
     if isinstance(generator, MostViolated):
         return _is_unique_on_forests(generator.generator)
     return isinstance(generator, MapGenerator) and not isinstance(generator.inference, ICM)
 
 
 def _mask_growing_nodes(batch, init):
-    """Return a mask of the nodes of examples whose contrastive sets may grow.
+    """Return a mask of the nodes that belong to examples with growing contrastive sets.
 
     If init is "empty", all sets may grow. Otherwise sets only grow in examples with edges, because the initial
     objective of an example without edges already is the likelihood.
@@ -216,7 +216,8 @@ def _mask_growing_nodes(batch, init):
 def _add_sets(given, weight, encoded, batches, potentials, objective, kept, log_proposal=None):
     """Add each set of assignments to the examples that have its lattice shape and whose true labeling it contains."""
     # kept: list of (N,) bool, for each batch a mask of the nodes at which assignments may differ
-    # given: list of (m, *lattice) int32, labelings as columns; weight: (n_sets, 1) or (n_sets, n_examples), set weights
+    # given: list of (m, *lattice) int32, labelings of each set, as class indices
+    # weight: (n_sets, 1) or (n_sets, n_examples), weights of the sets
     # log_proposal: list of (m,), log-probability with which each labeling was drawn; or None
     log_proposal = [None] * len(given) if log_proposal is None else log_proposal
     zeros = np.zeros(potentials.n_coef)
@@ -308,7 +309,7 @@ def _build_lattice_blocks(blocks, shape, i):
 
 @dataclass(eq=False)
 class RoundsRecord(TrainingRecord):
-    """Record of training in rounds, with its iterates and the growth of the sets."""
+    """Record of training in rounds: iterates, and growth of the sets."""
 
     # n_generated: list of int, number of new assignments of each round
     # round_starts: list of int, index of the record entry at which each round begins

@@ -47,7 +47,7 @@ class Labeler:
     temperature: float = 1.0
     cost: np.ndarray | None = None  # (K, K), cost[a, b] of predicting class a if the true class is b
     edge_cost: np.ndarray | None = None  # (K, K, K, K), cost[a, b, c, d] of predicting a and b if c and d are true
-    class_weight: np.ndarray | None = None  # (K,) multipliers of the marginals
+    class_weight: np.ndarray | None = None  # (K,), factors by which marginals are multiplied
     n_jobs: int | None = None
     fallback: Inference | None = None  # Inference for tasks that ``decoding`` does not support
 
@@ -173,7 +173,7 @@ class Labeler:
             may_truncate = getattr(chosen, "nonsubmodular", None) != "error"
             return LatticeRows(rows).labels(n_threads, may_truncate=may_truncate)
         # Expansion and swap moves compute the edge scores about thirty times.
-        # Computing edge scores as often as this is only fast if edge features are cheap.
+        # Labelling row by row is therefore only fast if edge features are cheap to compute.
         if self.n_classes > 2 and is_quick and isinstance(chosen, AlphaExpansion | AlphaBetaSwap):
             return chosen._labels_by_rows(rows, n_threads)
         return None
@@ -183,7 +183,7 @@ class Labeler:
         model = self.model(potentials, weights, batch)
         with batch.named_in_errors():
             unary = inference.node_marginals(model, n_threads=n_threads)
-        # The marginals of a factor graph have one column per state of the largest node, which may be too few.
+        # The marginals of a factor graph only have one column for each state of its largest node.
         missing = self.n_classes - unary.shape[1]
         unary = np.pad(unary, ((0, 0), (0, missing))) if missing else unary
         return model, unary.astype(np.float64, copy=False)

@@ -417,7 +417,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return self.minimize(problem, start, plan, run)
 
     def before_step(self, risk: EmpiricalRisk, coef: np.ndarray, members: Sequence[int]) -> None:
-        """Prepare the batches of a stochastic step, for example by generating labelings under its weights.
+        """Prepare the batches of a stochastic step, for example by generating labelings under the given weights.
 
         Parameters
         ----------
@@ -444,7 +444,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return plan.solver.train(problem, start, run, self.remedy)
 
     def warn_of_scale(self) -> None:
-        """Warn if the weights have an arbitrary scale, so that their probabilities are meaningless."""
+        """Warn if the weights have an arbitrary scale, which makes probabilities meaningless."""
 
 
 #: Allowed values of ``init``.

@@ -525,7 +525,7 @@ class TruncatedInference(DescentLearning):
 
     @property
     def takes_decision_cost(self) -> bool:
-        """Whether the loss has costs of errors. If so, the estimator's costs of predictions are their default."""
+        """Whether the loss has costs of errors. By default, these are the estimator's costs of predictions."""
         return self.loss == "expected_cost"
 
     def check(self, plan: FitPlan) -> None:

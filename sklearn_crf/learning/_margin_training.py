@@ -145,7 +145,7 @@ class CuttingPlane(PlaneSolver):
 
 
 class OneSlack(PlaneSolver):
-    """Bundle method that reuses the planes of earlier labelings of each example as long as they make progress.
+    """Bundle method that reuses planes of earlier labelings of each example, as long as this makes progress.
 
     On forests and small graphs, computing new labelings is quicker than reusing planes. There, the solver is the plain
     bundle method.

@@ -189,7 +189,7 @@ class Relaxation(SmoothLearning):
             return NormProductBP("trw", edge_probabilities=trees, **self._limits)
         messages = TRWMessagePassing(trees, **self._limits)
         if trees == "chains":
-            # With sweeps in the order of these chains, the bound never rises, so no fallback is needed.
+            # If trees are chains, sweeps in the order of the chains never raise the bound, so no fallback is needed.
             return messages
         if trees == "uniform":
             # If the graph has a bridge, no distribution over trees gives all edges equal probabilities.

@@ -60,7 +60,7 @@ class Solver(HoldsOptions):
     l1_ratio: float = 0.0
 
     def train(self, problem: PenalisedRisk, start: np.ndarray, run: Any, remedy: str = REMEDY) -> TrainingRecord:
-        """Minimise a penalised risk, or follow its approximate gradient.
+        """Minimise a penalised risk, or make steps along its approximate gradient.
 
         Parameters
         ----------

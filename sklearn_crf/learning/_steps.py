@@ -18,7 +18,7 @@ from sklearn_crf.objectives import ContrastiveDivergence, MaximumMarginal, Objec
 
 @options
 class SteppedLearning(DescentLearning):
-    """Base of the learning methods without a smooth loss, whose gradient steps may end in cycles.
+    """Base of the learning methods without a smooth loss. Gradient steps of these methods may end in cycles.
 
     Parameters
     ----------

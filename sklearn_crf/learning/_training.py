@@ -63,8 +63,8 @@ class TrainingRecord:
     errors: list = field(default_factory=list)  # Weighted numbers of wrong labels
     gradient_norm: list = field(default_factory=list)  # Norms of the gradient per node
     n_nonsubmodular: list = field(default_factory=list)  # Numbers of edges that are not submodular
-    coef_path: list = field(default_factory=list)  # Weights (n_coef,) of each iterate, if they fit
-    gradient_path: list = field(default_factory=list)  # Gradient (n_coef,) of each iterate, if it fits
+    coef_path: list = field(default_factory=list)  # Weights (n_coef,) of each iterate, within _RECORD_LIMIT
+    gradient_path: list = field(default_factory=list)  # Gradient (n_coef,) of each iterate, within _RECORD_LIMIT
     validation_scores: list = field(default_factory=list)  # Scores on held-out examples, if there are any
     inference_converged: bool = True  # Whether inference converged at the latest iterate
     latest: np.ndarray | None = None  # (n_coef,) or None: the latest weights

@@ -123,7 +123,7 @@ class EmpiricalRisk:
 
     @property
     def edges_per_node(self):
-        """Number of edges of all examples divided by their number of nodes."""
+        """Total number of edges divided by the total number of nodes."""
         return self.n_edges / max(self.n_nodes, 1)
 
     @property

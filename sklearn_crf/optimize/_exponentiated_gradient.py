@@ -7,7 +7,7 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
 
-# After a step that increased the dual value, factor of the step size; otherwise, maximum number of halvings.
+# Growth of the step size after a step that increased the dual value; maximum number of halvings of a step.
 _GROWTH, _MOST_HALVINGS = 1.3, 12
 
 # Maximum rounding error of a change of the dual value, relative to the block's term of the dual value.

@@ -62,7 +62,7 @@ class DualPoint:
 
     def __init__(self, bounded):
         n = len(bounded)
-        self.x, self._free = np.zeros(n), np.zeros(n)  # _free is x without multipliers
+        self.x, self._free = np.zeros(n), np.zeros(n)  # _free: x without multipliers
         self.offset = 0.0
         self._bounded = np.flatnonzero(bounded)
 

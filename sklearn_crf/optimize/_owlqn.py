@@ -174,7 +174,7 @@ def _search_line(fun, x, value, slope, l1, pairs, curvature):
     step = 1.0
     for n_tried in range(1, _MOST_SHRINKS + 1):
         # The direction is computed again for each point, because storing it would take as much memory as x.
-        # This is rarely needed, because few searches try a second point.
+        # Few searches try a second point, so the direction is rarely computed twice.
         new_x = _compute_newton_direction(slope, pairs, curvature)
         if has_l1:
             new_x[penalised & (new_x * slope >= 0)] = 0.0
@@ -211,7 +211,7 @@ def _compute_newton_direction(slope, pairs, scale):
 
 
 def _remember(pairs, x, gradient, new_x, new_gradient):
-    """Store a step and its change of the gradient, if the curvature along the step is positive."""
+    """Store a step, and the change of the gradient between its ends, if the curvature along the step is positive."""
     # Steps and gradient changes are stored in single precision: they take most memory and need not be exact.
     kept = pairs.popleft()[:2] if len(pairs) == pairs.maxlen else (np.empty(len(x), dtype=np.float32) for _ in range(2))
     s, y = kept

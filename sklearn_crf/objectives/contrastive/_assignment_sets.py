@@ -68,7 +68,7 @@ def compute_pair_changes(model, truth, changes):
 
 def _compute_cell_changes(model, truth, changes):
     """Compute how assignments change the use of each score of a factor graph: first of cells, then of defaults."""
-    # returns as compute_pair_changes
+    # returns the same three arrays as compute_pair_changes
     labels = np.repeat(truth[np.newaxis], changes.n_rows, axis=0)
     labels[changes.row, changes.node] = changes.state
     n_cells, parts = model.log_table.size, []

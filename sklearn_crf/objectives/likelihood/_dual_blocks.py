@@ -40,7 +40,7 @@ class DualBlock:
     # weight: C times the weight of the batch
     # start: (n_coef,), point x, at which the marginals of the first step are computed
     # Unlabelled nodes get marginals given the labelled nodes in place of labels, computed at the point ``start``.
-    # scale: (n_coef,) or float; the penalty is on x, with weights w = scale * x
+    # scale: (n_coef,) or float; the weights are w = scale * x, and x is penalised
 
     def __init__(self, risk, i, weight, start, scale=1.0):
         batch, objective = risk.batches[i], risk.objective

@@ -69,9 +69,9 @@ class PassOverChains:
         first_nodes = [ptr[own] for ptr, own in zip(pointers, cuts, strict=True)]
         kind = _Columns if isinstance(potentials, SparsePotentials) else _Rows
         self._features = kind(potentials, [batch.example for batch in batches], first_nodes)
-        # Ends of the six parts in the array of sums of a block. The parts are, in this order: loss and errors;
-        # derivatives of intercepts; derivatives of tables; counts of label pairs; derivatives of durations;
-        # derivatives of feature weights
+        # Each block has an array of sums that consists of six parts. ``_bounds`` contains the ends of these parts.
+        # Parts 1 to 3: loss and errors; derivatives of intercepts; derivatives of tables.
+        # Parts 4 to 6: counts of label pairs; derivatives of durations; derivatives of feature weights.
         n_classes, width = potentials.n_classes, padded(potentials.n_classes)
         of_runs = (1 + n_durations) * width
         sizes = 2, potentials.n_columns, n_classes * width, n_classes**2, of_runs, self._features.n_sums

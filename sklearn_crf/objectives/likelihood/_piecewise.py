@@ -313,7 +313,7 @@ def _compute_log_sums(scores):
 
 
 def _compute_edge_partitions(model):
-    """Return the log-partition of each edge by itself, and the gradient of their sum with respect to the tables."""
+    """Return each edge's separate log-partition, and the gradient of the summed log-partitions for the tables."""
     edges = np.arange(model.graph.n_edges, dtype=np.int32)
     if model.edge_weight is not None:
         return _normalise(model, model.edge_type, edges, np.zeros((len(edges), 2, model.n_columns)))
