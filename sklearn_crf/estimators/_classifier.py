@@ -170,7 +170,7 @@ class FieldClassifier(TrainableField):
         return self._compute_energy(X, y, "y")
 
     def _compute_energy(self, X, y, name):
-        """Return the energy of each labeling; errors call the argument with the labelings ``name``."""
+        """Return the energy of each labeling; ``name`` is the name of the argument with the labelings, for errors."""
         encoded, batches, potentials, weights = FittedField.of(self).prepare(X, y, name=name)
         energies = np.zeros(encoded.n_examples)
         for batch in batches:

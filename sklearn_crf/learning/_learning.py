@@ -81,7 +81,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     penalises_intercept: ClassVar[bool] = False
     class_costs: ClassVar[bool] = False
     of_examples: ClassVar[bool] = False
-    #: Advice in the warning of failed training.
+    #: Advice in the warning that training failed.
     remedy: ClassVar[str] = REMEDY
     #: Start of training on examples with cycles if ``init`` is "auto".
     #: "independent" stands for the weights of the field without edges.

@@ -273,7 +273,7 @@ class PenalisedRisk:
         return direction
 
     def visit(self, coef):
-        """Record an iterate; it is not evaluated again if it was evaluated last."""
+        """Record an iterate, and evaluate it unless it was the last point evaluated."""
         latest, value, gradient, result = self._evaluate_at(coef)
         if value is not None:
             value = self.value(coef)

@@ -7,7 +7,7 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
 
-# Growth of the step size after a step that increased the dual value; maximum number of halvings of a step.
+# Factor by which the step size grows after a step that increased the dual value; maximum number of halvings.
 _GROWTH, _MOST_HALVINGS = 1.3, 12
 
 # Maximum rounding error of a change of the dual value, relative to the block's term of the dual value.

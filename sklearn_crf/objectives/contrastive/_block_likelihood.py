@@ -301,7 +301,7 @@ class _Layout:
         return Statistics(unary.astype(model.dtype, copy=False), tables)
 
     def _iterate_crossings(self, model, labels):
-        """Yield the edges whose first node only is in a block, then the edges whose second node only is in a block.
+        """Yield the edges with only the first node in a block, then the edges with only the second node in a block.
 
         Each item consists of the indices of crossings and the index of the table entries of their edges.
         """

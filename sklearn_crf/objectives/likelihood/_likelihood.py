@@ -363,7 +363,7 @@ class TruncatedLoss(Objective):
         state = expand_factors(model) if state is None else rescore(state, model)
         known, weight = state.expand_labels(labels), np.zeros(state.model.n_nodes)
         if self.weighs_nodes:
-            # Auxiliary nodes, which represent factors, do not count. Only nodes of the factor graph do.
+            # Only the nodes of the factor graph count, not the auxiliary nodes that represent its factors.
             known = np.full(len(known), -1, dtype=np.int32)
             known[state.place] = labels
             weight[state.place] = 1.0 if node_weight is None else node_weight

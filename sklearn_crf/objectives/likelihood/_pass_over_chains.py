@@ -248,7 +248,7 @@ def _are_labelled_chains(batch, by_columns):
 
 
 def _split_durations(potentials: Any) -> tuple[Any, int]:
-    """Return the potentials of nodes and edges and the number of durations, or the given potentials and 0."""
+    """Split off scores of durations that have no features; return the other potentials and the number of durations."""
     has_durations = isinstance(potentials, SegmentPotentials) and potentials.segments is not None
     if not has_durations or potentials.segments.features:
         return potentials, 0

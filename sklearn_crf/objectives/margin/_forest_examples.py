@@ -140,7 +140,7 @@ def count_member_cycles(batch):
 
 
 def _find_earlier_edges(graph):
-    """Return where each node's half-edges to lower-numbered neighbours start in a joined list, and the joined list."""
+    """Return each node's half-edges to lower-numbered neighbours, as start positions and one joined list."""
     tail, head = graph.edges.T
     half_edge = 2 * np.arange(graph.n_edges, dtype=np.int32) + (tail < head)
     later = np.maximum(tail, head)
