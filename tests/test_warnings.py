@@ -105,9 +105,12 @@ def test_line_of_the_call_and_filters_by_module():
 def test_rows_of_one_image_with_strokes_are_not_read_as_chains_silently():
     row = np.argmax(Y[0].min(axis=1) < Y[0].max(axis=1))  # a row with both classes
     strokes = np.where(np.arange(8)[:, np.newaxis] == row, Y[0], -1)
-    with pytest.warns(UserWarning, match=r"8 sequences, 7 of which have no label.*X\[np.newaxis\]"):
+    with pytest.warns(UserWarning, match=r"8 sequences; 7 have no label.*X\[np.newaxis\]"):
         TRWCRF(missing_label=-1).fit(X[0], strokes)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         TRWCRF(missing_label=-1).fit(X[:1], strokes[np.newaxis])
         TRWCRF(missing_label=-1, lattice_ndim=1).fit(X[0], strokes)
+        # Two of eight sequences are labelled in full: they are no strokes.
+        two_complete = np.where(np.isin(np.arange(8), [row, (row + 1) % 8])[:, np.newaxis], Y[0], -1)
+        TRWCRF(missing_label=-1).fit(X[0], two_complete)

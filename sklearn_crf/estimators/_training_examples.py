@@ -124,16 +124,17 @@ class Reader:
 
 
 def _warn_of_rows_of_an_image(field, encoded, labels):
-    """Warn if some sequences have no label, because X is then probably one image that lacks its leading axis."""
+    """Warn if X is probably one image that lacks its leading axis: most sequences have no label, and some have gaps."""
     if field.missing_label is None or field.lattice_ndim is not None or encoded.layout != "array":
         return
     if encoded.lattice_ndim == 1 and encoded.n_examples > 1:
-        n_empty = sum(np.all(np.asarray(part) < 0) for part in labels)
-        if n_empty:
-            shape = encoded.array.shape
+        known = np.array([np.mean(np.asarray(part) >= 0) for part in labels])
+        n_empty = np.count_nonzero(known == 0)
+        # Collections of sequences with few labels usually have several complete sequences.
+        if 2 * n_empty > len(known) and (np.any((known > 0) & (known < 1)) or n_empty == len(known) - 1):
             warn_caller(
-                f"X of shape {shape} was read as {shape[0]} sequences, {n_empty} of which have no label. If X is one "
-                "image, pass X[np.newaxis] and y[np.newaxis]; if not, pass lattice_ndim=1."
+                f"X of shape {encoded.array.shape} was read as {len(known)} sequences; {n_empty} have no label. "
+                "If X is one image, pass X[np.newaxis] and y[np.newaxis]; if not, pass lattice_ndim=1."
             )
 
 

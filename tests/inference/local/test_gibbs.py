@@ -265,7 +265,7 @@ def test_bad_starts_are_named():
     model = random_model("chain", 3)
     with pytest.raises(ValueError, match="n_chains=1"):
         GibbsSampler().marginals(model, init=np.zeros((2, 6), dtype=int))
-    with pytest.raises(ValueError, match="labels must lie"):
+    with pytest.raises(ValueError, match="labels must be between"):
         gibbs_sweeps(model, np.full(6, 3), 1, 0)
     with pytest.raises(ValueError, match="frozen must have shape"):
         gibbs_sweeps(model, np.zeros(6, dtype=int), 1, 0, frozen=[True])
