@@ -63,8 +63,8 @@ def read_fg(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> FactorGrap
         for node, states in zip(scope.tolist(), shape.tolist(), strict=True):
             if known.setdefault(node, states) != states:
                 raise ValueError(
-                    f"{path}: factor {f} gives variable {node} {states} states, but an earlier factor gave it "
-                    f"{known[node]}."
+                    f"{path}: variable {node} has {states} states in factor {f}, but {known[node]} in an earlier "
+                    "factor."
                 )
         n_entries = reader.integer(f"the number of entries of factor {f}")
         entries = reader.take(2 * n_entries, f"the entries of factor {f}", 0.0, LARGEST)

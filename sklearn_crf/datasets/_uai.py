@@ -28,7 +28,7 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
     """Read a model in UAI format: ``MARKOV`` or ``BAYES``, the scopes of the factors, then their tables.
 
     A table lists potentials (or conditional probabilities); the state of the last node changes fastest. Scores are the
-    logarithms of potentials, -inf for 0. Tables in ``.LG`` files list the logarithms themselves.
+    logarithms of potentials, -inf for 0. Tables in ``.LG`` files list the logarithms themselves, with -1e30 for -inf.
 
     Files of toulbar2, whose names end in ``.wcsp`` or ``.cfn``, are cost function networks. Scores are negative costs.
     A joint state is forbidden if its cost, plus the lowest costs of all other functions, reaches the upper bound of
@@ -102,7 +102,8 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
             "states."
         )
     with _text.name_file_in_errors(path):
-        return FactorGraph(n_states, scope, scope_ptr, np.arange(n_factors), entries, table_ptr)
+        scores = np.where(entries <= _tuning.FORBIDDEN, -np.inf, entries) if are_scores else entries
+        return FactorGraph(n_states, scope, scope_ptr, np.arange(n_factors), scores, table_ptr)
 
 
 def _lists_logarithms(path, logarithms):
@@ -174,12 +175,14 @@ def write_uai(path: PathLike, model: FactorGraph | PairwiseModel, *, logarithms:
     if suffix in (".wcsp", ".cfn"):
         (_cost_networks.write_wcsp if suffix == ".wcsp" else _cost_networks.write_cfn)(Path(path), model)
         return
-    entries_of = get_factor_scores if _lists_logarithms(path, logarithms) else compute_factor_potentials
+    are_scores = _lists_logarithms(path, logarithms)
     lines = ["MARKOV", str(model.n_nodes), _text.join_integers(model.n_states), str(model.n_factors)]
     for a, b in zip(model.scope_ptr[:-1], model.scope_ptr[1:], strict=True):
         lines.append(_text.join_integers([b - a, *model.scope[a:b]]))
     for factor in range(model.n_factors):
-        table = entries_of(model, factor)
+        table = get_factor_scores(model, factor) if are_scores else compute_factor_potentials(model, factor)
+        if are_scores:
+            table = np.maximum(table, _tuning.FORBIDDEN)
         lines += ["", str(len(table)), " ".join(map(repr, table.tolist()))]
     _text.write_text(path, "\n".join(lines) + "\n")
 

@@ -94,6 +94,9 @@ def test_logarithms_by_hand(tmp_path):
     assert [score(model, labels) for labels in ([0, 0], [0, 1], [1, 0], [1, 1])] == [-900, -800, -np.inf, 12467.56]
     (tmp_path / "model.uai").write_text(text)
     assert score(read_uai(tmp_path / "model.uai", logarithms=True), [1, 1]) == 12467.56
+    write_uai(tmp_path / "written.LG", model)
+    assert "inf" not in (tmp_path / "written.LG").read_text()  # toulbar2 misreads it
+    assert score(read_uai(tmp_path / "written.LG"), [1, 0]) == -np.inf
     with pytest.raises(ValueError, match=r"at least 0, found -900. If the file lists logarithms, pass logarithms=True"):
         read_uai(tmp_path / "model.uai")
     (tmp_path / "model.LG").write_text(text.replace("12467.56", "inf"))
@@ -234,7 +237,7 @@ def test_bad_uai_files(tmp_path, text, message):
     [
         ("1 2 0 1 2 2 1 4 0.5", "the entries of factor 0 must be numbered 0 to 3"),
         ("1 2 0 1 2 2 1 0.5 0.5", "the entries of factor 0 must be numbered 0 to 3"),
-        ("2 1 0 2 0 1 0 3 0", "factor 1 gives variable 0 3 states"),
+        ("2 1 0 2 0 1 0 3 0", "variable 0 has 3 states in factor 1, but 2"),
         ("-1", "the number of factors must be between 0 and"),
         ("1 -1", "the number of variables of factor 0 must be between 0 and"),
         ("1 1 0 -2 0", "the numbers of states of factor 0 must be between 1 and"),
