@@ -13,7 +13,7 @@ from sklearn_crf import ContrastiveCRF, Example, M3NClassifier
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference import BruteForce
 from sklearn_crf.learning import ContrastiveTraining, JointMargin, ReparameterizedMargin, SmoothedMargin
-from sklearn_crf.models import compute_labeling_statistics, score
+from sklearn_crf.models import CountTable, compute_labeling_statistics, score
 from sklearn_crf.objectives import (
     ContrastiveDivergence,
     FastRisk,
@@ -207,3 +207,20 @@ def test_contrastive_learning_in_single_precision_with_missing_labels(init):
     single = [x._with(node_features=x.node_features.astype(np.float32)) for x in X]
     narrow = ContrastiveCRF(learning=learning, **options).fit(single, y)
     assert_allclose(narrow.factor_coef_["triple"], whole.factor_coef_["triple"], atol=2e-2)
+
+
+@pytest.mark.parametrize("learning", ["relaxed_margin", "dual_margin"])
+def test_relaxed_margins_have_hard_constraints(learning):
+    # Node marginals of AD3 are slightly inconsistent with the constraint.
+    rng = np.random.default_rng(0)
+    one_or_more = [([0, 1, 2, 3], CountTable([-np.inf, 0.0, 0.0, 0.0, 0.0], 0.0, 1))]
+    X, y = [], []
+    for _ in range(4):
+        labels = rng.integers(3, size=6)
+        labels[:4] = 0, 1, 0, 2
+        features = np.eye(3)[labels] + 0.7 * rng.normal(size=(6, 3))
+        factors = {"triple": [[1, 2, 3], [3, 4, 5]]}
+        X.append(Example(features, [[0, 1], [4, 5], [1, 4]], factors=factors, fixed_factors=one_or_more))
+        y.append(labels)
+    field = M3NClassifier(learning=learning, edge_features="constant", pairwise="full", random_state=0, max_iter=15)
+    assert all(1 in labels[:4] for labels in field.fit(X, y).predict(X))

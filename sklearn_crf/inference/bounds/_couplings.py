@@ -72,17 +72,20 @@ def _couple_factor(states, used, marginals, scores):
             joint *= probabilities[np.searchsorted(own, column)]
         return joint
     rows = [(column == state).astype(np.float64) for column, own in zip(states.T, used, strict=True) for state in own]
-    allowed = scores > -np.inf
-    found = linprog(
-        -np.where(allowed, scores, 0.0),
-        A_eq=np.array(rows),
-        b_eq=np.concatenate(marginals),
-        bounds=np.column_stack((np.zeros(len(states)), np.where(allowed, 1.0, 0.0))),
-        method="highs",
-    )
-    if found.status != 0:
-        raise RuntimeError(f"linprog found no marginals of a factor: {found.message}")
-    return np.maximum(found.x, 0.0)
+    allowed, one = scores > -np.inf, np.eye(len(rows))
+    # Marginals of inexact inference may be inconsistent with the factor. Slack then allows nearby marginals.
+    for slack in (one[:, :0], np.hstack((one, -one))):
+        price, most = (np.full(slack.shape[1], value) for value in (np.ptp(scores[allowed]) + 1.0, np.inf))
+        found = linprog(
+            np.append(-np.where(allowed, scores, 0.0), price),
+            A_eq=np.hstack((rows, slack)),
+            b_eq=np.concatenate(marginals),
+            bounds=np.column_stack((np.zeros(len(states) + len(most)), np.append(allowed, most))),
+            method="highs",
+        )
+        if found.status == 0:
+            break
+    return np.maximum(found.x[: len(states)], 0.0)
 
 
 def best_couplings(model, fractional):
