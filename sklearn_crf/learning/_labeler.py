@@ -116,10 +116,8 @@ class Labeler:
             gain = self.gain(marginals, batch.node_ptr)
             with batch.named_in_errors():
                 if self.edge_cost is not None and batch.example.graph.n_edges:
-                    pairs = sum(
-                        self.edge_marginals(self.model(potentials, voter, batch), chosen, n_threads) for voter in voters
-                    )
-                    return self._find_least_cost(model, gain, pairs / len(voters), n_threads)
+                    models = [self.model(potentials, voter, batch) for voter in voters]
+                    return self._find_least_cost(models, gain, chosen, n_threads)
                 return labels_of_most_gain(model, gain, n_threads)
 
         return self._predict(run, batches, potentials, voters, chosen, "mpm")
@@ -137,13 +135,15 @@ class Labeler:
             return chosen.edge_marginals(model, n_threads=n_threads)
         return chosen.marginals(expand_edge_tables(model), n_threads=n_threads).tables[:, 0]
 
-    def _find_least_cost(self, model, gain, pairs, n_threads):
+    def _find_least_cost(self, models, gain, inference, n_threads):
         """Return the labeling with the lowest expected total cost of nodes and edges, (N,) int32."""
-        # gain: (N, K), gain of each label; pairs: (E, K, K), joint marginals of the two nodes of each edge
+        # models: the model for each voter; gain: (N, K), gain of each label
+        model = models[0]
         if not isinstance(model, PairwiseModel):
             raise ValueError("predictions with costs of edges support only nodes and edges, without other factors.")
         assert self.edge_cost is not None, "only costs of edges need the marginals of pairs"
-        tables = -np.einsum("abcd,ecd->eab", self.edge_cost, pairs.astype(np.float64))
+        pairs = sum(self.edge_marginals(each, inference, n_threads).astype(np.float64) for each in models)
+        tables = -np.einsum("abcd,ecd->eab", self.edge_cost, pairs / len(models))
         tables[np.isneginf(model.edge_tables()[:, 0])] = -np.inf
         gain = np.where(np.isneginf(model.unary), -np.inf, gain)
         costs = PairwiseModel(

@@ -251,3 +251,13 @@ def test_wrong_costs(field, message):
     X, y = images()
     with pytest.raises(ValueError, match=message):
         field.fit(X, y)
+
+
+@pytest.mark.parametrize("learning", ["exact", "relaxation", "truncated"])
+def test_costs_of_edges_in_predictions_refuse_factors(learning):
+    rng = np.random.default_rng(0)
+    X = [Example(rng.normal(size=(4, 2)), [[0, 1]], factors={"triple": [[1, 2, 3]]}) for _ in range(3)]
+    y = [rng.permutation([0, 0, 1, 1]) for _ in X]
+    field = TRWCRF(learning=learning, cost=ErrorCost(edges="boundary"), edge_features="constant", max_iter=5).fit(X, y)
+    with pytest.raises(ValueError, match=r"X\[0\]: predictions with costs of edges support only nodes and edges"):
+        field.predict(X)
