@@ -92,7 +92,7 @@ def top_transitions(
         Number of weights; None returns all nonzero weights.
     edge_feature_names : sequence of str, optional
         Names of the edge features. By default, the constant term is "constant" and differences of node features are
-        "|difference of ...|"; other edge features are "edge0", "edge1" and so on.
+        ``"|difference of ...|"``; other edge features are "edge0", "edge1" and so on.
 
     Returns
     -------

@@ -261,7 +261,10 @@ WRONG = {
     # -- Tables and transformers ----------------------------------------------------------------------------------
     "None as a feature": (lambda: SequenceVectorizer().fit([[{"w": None}]]), r"X\[0\]\[0\].*'w'"),
     "one sentence of tokens": (lambda: SequenceVectorizer().fit({"w": "a"}), "iterable of sequences of tokens"),
-    "an unknown group column": (lambda: group_rows(ROWS, "sentence"), "is not a column of rows: rows is a ndarray"),
+    "an unknown group column": (
+        lambda: group_rows(ROWS, "sentence"),
+        "is no column of the table rows: rows is",
+    ),
     "a table with its sentences in a column": (
         lambda: fit(frame({"sentence": list("aabb"), "length": [1.0, 2, 3, 4]}), [0, 1, 0, 1]),
         r"column 'sentence' of X must hold numbers, got strings.*group_rows\(X, 'sentence'\)",
@@ -283,7 +286,10 @@ WRONG = {
         lambda: ClassifierScores(RandomForestClassifier(5), cv=50).fit_transform(IMAGE[None], MASK[None]),
         "cv=50 needs at least as many nodes as folds, but X has 20",
     ),
-    "no such column of time": (lambda: group_rows(ROWS, [0, 0, 1, 1], "when"), "time='when' is not a column of rows"),
+    "no such column of time": (
+        lambda: group_rows(ROWS, [0, 0, 1, 1], "when"),
+        "time='when' is no column",
+    ),
     "numbers of labels": (lambda: MultiLabelField().fit(ROWS, [[1, 2], [0, 1], [2, 0], [1, 1]]), "MultiLabelBinarizer"),
     "names of labels": (lambda: MultiLabelField().fit(ROWS, [["a"], ["a", "b"]] * 2), r"MultiLabelBinarizer\(\).fit"),
     "sets of labels": (

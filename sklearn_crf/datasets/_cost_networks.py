@@ -168,7 +168,7 @@ def _read_function(
 ) -> tuple[np.ndarray, Costs | str]:
     """Return the scope of a function and its costs; shared costs are given by the name of another function."""
     if not isinstance(fields, list):
-        raise ValueError(f"{path}: function {f} must be an object, found {fields!r}.")
+        raise ValueError(f"{path}: function {f} must be a JSON object, found {fields!r}.")
     content = dict(zip(fields[::2], fields[1::2], strict=False)) if all(isinstance(k, str) for k in fields[::2]) else {}
     if "type" in content:
         raise ValueError(

@@ -220,7 +220,7 @@ class NumberReader:
             raise ValueError(f"{self.path} ends before {what}: {n:.0f} numbers are needed, {self.n_left} are left.")
 
     def refuse(self, place, problem, hint=""):
-        """Raise ValueError about the number at the offset ``place`` from the next number to be read."""
+        """Raise ValueError for the number that is ``place`` positions after the next unread number."""
         number = self.position + place
         raise ValueError(
             f"{self.path}, word {number + self._n_before + 1}: {problem}, found {self.values[number]:.17g}.{hint}"

@@ -9,7 +9,8 @@ ITERATIONS_PER_CHOICE = 10
 START_FACTORS = (1.0, 0.3, 0.1, 0.0)
 
 # Maximum difference of the sum of a pixel's probabilities from 1. Half precision needs this tolerance.
-# A smaller tolerance would reject half-precision probabilities, and a larger one would accept scores that are none.
+# A smaller tolerance would reject half-precision probabilities.
+# A larger tolerance would accept scores that are not probabilities.
 SUM_TOL = 0.01
 
 # Score that replaces -inf among the features of a linear field. A lower score would dominate the scale of the features.

@@ -325,7 +325,7 @@ def preparation(encoded):
 
 
 def build_training_potentials(layout, encoded, classes, batches, types=None):
-    """Build the potentials for training, on prepared batches, or on shards if the types of factors are given."""
+    """Build the training potentials, for prepared batches or, if the types of factors are given, for shards."""
     pairwise = _build_pairwise_potentials(layout, encoded, classes, batches)
     if layout.segments is not None:
         if encoded.has_factors:

@@ -235,7 +235,7 @@ class Refuted(Infeasible):
         return type(self), (self.nodes,)
 
 
-# Class of statistics for each class of models.
+# Statistics class of each model class.
 _STATISTICS = {PairwiseModel: Statistics, FactorGraph: FactorStatistics, SegmentModel: SegmentStatistics}
 
 # Tolerance for the sums of node marginals, for both data types.

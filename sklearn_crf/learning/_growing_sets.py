@@ -68,7 +68,7 @@ class Member(NamedTuple):
 
 def split_into_members(batch, encoded, joins_forests=False):
     """Split a batch into the parts that generators process separately."""
-    # joins_forests: whether a batch of forests stays one part, instead of one part per example
+    # joins_forests: whether a batch of forests stays one part, instead of being split into one part per example
     # returns list of Member, in the order of the nodes
     graph = batch.example.graph
     if joins_forests and graph.is_forest:

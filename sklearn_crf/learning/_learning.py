@@ -83,7 +83,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     of_examples: ClassVar[bool] = False
     #: Advice in the warning that training failed.
     remedy: ClassVar[str] = REMEDY
-    #: Start of training on examples with cycles if ``init`` is "auto".
+    #: Initial weights of training on examples with cycles if ``init`` is "auto".
     #: "independent" stands for the weights of the field without edges.
     start_with_cycles: ClassVar[str] = "independent"
     init: Any = "auto"

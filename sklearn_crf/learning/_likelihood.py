@@ -453,7 +453,7 @@ class OwnLearning(SmoothLearning):
 
 @options
 class TruncatedInference(DescentLearning):
-    r"""Learning by a loss of the marginals after a fixed number of sweeps, with gradients computed through the sweeps.
+    r"""Minimisation of a loss on the marginals after a fixed number of sweeps, with gradients through the sweeps.
 
     .. math:: \min_w \; \tfrac12 \lVert w \rVert^2 + C \sum_i L\bigl(b^{(n)}(B(x_i) w), y_i\bigr)
 

@@ -262,7 +262,7 @@ class PenalisedRisk:
         return self._last
 
     def direction(self, coef):
-        """Return the direction of a step that decreases f, with longer steps for pairwise weights.
+        """Return a descent direction of f, whose components for pairwise weights are scaled up.
 
         Kumar et al. count every edge once for each end, so their pairwise weights are half as large as here and their
         pairwise steps are four times as long. The steps here have the same length as theirs on graphs with at most four
@@ -421,7 +421,7 @@ def _build_node_risk(risk):
 
 # Maximum number of weights whose curvature at the start is estimated by finite differences.
 # For up to this number of weights, the estimate saves more passes than it costs.
-# The estimate is made for an inner problem that gains accuracy during training and is cheap at the start.
+# The estimate assumes that an inner problem is solved cheaply at the start, and more accurately during training.
 _MOST_DIFFERENCES = 32
 
 # Maximum number of weights whose curvature is estimated by finite differences on a subset of the examples.

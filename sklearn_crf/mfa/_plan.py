@@ -28,7 +28,7 @@ class Choice(NamedTuple):
 
     @property
     def without_auto(self) -> "Choice":
-        """Given parameters, with default values in place of "auto"."""
+        """Parameters as given, with "auto" replaced by default values."""
         return self.completed(Choice())
 
     def completed(self, former: "Choice") -> "Choice":

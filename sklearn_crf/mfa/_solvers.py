@@ -286,7 +286,7 @@ class EM(MixtureSolver):
             before, (loss, following) = loss, steps.take(current)
             factor = extrapolation.factor(previous, current, following)
             factors.append(factor)
-            # Estimate the total gain of all later iterations, if each step is 1 - 1 / factor times the previous step.
+            # Estimate the total gain of all later iterations, if each gain is (1 - 1 / factor) times the previous gain.
             shrinkage = max(1 - 1 / max(factors), 0.0) ** 2
             left = max(before - loss, 0.0) * shrinkage / (1 - shrinkage) if shrinkage < 1 else np.inf
             n_closed = n_closed + 1 if left < tol else 0

@@ -133,7 +133,7 @@ def at_least_one(state: int = 1) -> CountTable:
 def iterate_factor_pairs(factors, name):
     """Yield the (nodes, table) pairs of a list of factors; raise ValueError for an item that is not such a pair."""
     if not np.iterable(factors):
-        raise ValueError(f"{name} must be a list of pairs of nodes and a table, got {factors!r}.")
+        raise ValueError(f"{name} must be a list of pairs (nodes, table), got {factors!r}.")
     for f, factor in enumerate(factors):
         try:
             scope, table = factor

@@ -126,7 +126,7 @@ class SegmentModel(ChecksPickles):
                 raise ValueError(f"{name} must have shape {shape}, got {scores.shape}.")
             object.__setattr__(self, name, np.ascontiguousarray(scores))
         if not np.isfinite(self.means.min(initial=0.0)):
-            raise ValueError("means must be finite: forbid states with -inf in the unary scores.")
+            raise ValueError("means must be finite: to forbid a state, set its unary score to -inf.")
 
     @property
     def graph(self) -> Graph:

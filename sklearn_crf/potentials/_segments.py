@@ -293,7 +293,7 @@ class SegmentPotentials(ExtendedPotentials):
         return SegmentModel(model, weights.durations, min_duration=self.segments.min_duration, **of_runs)
 
     def without_durations(self) -> Self:
-        """Return potentials with the same weights that ignore durations, for examples without edges."""
+        """Return potentials that have the same weights but ignore durations, for examples without edges."""
         found = copy(self)
         found.segments = None
         return found

@@ -31,7 +31,7 @@ class WeightLayout(NamedTuple):
     has_boundaries: bool = False  # whether the last two node features mark the first and last nodes of sequences
 
     def prepare_runs(self, prepare, encoded):
-        """Return a function that prepares an example, and adds the features of its runs if these have weights."""
+        """Return a function that prepares an example and, if features of runs have weights, adds these features."""
         kinds = None if self.segments is None else self.segments.feature_kinds
         return prepare if kinds is None else kinds.added_to(prepare, encoded.n_added)
 

@@ -183,7 +183,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return cross_val_predict(node_classifier, X, y, cv=cv, n_jobs=self.n_jobs, method=self._choose_response())
 
     def _cross_validate_parts(self, examples, y, n_folds):
-        """Return scores (n_nodes, n_columns) of each example, computed by cross-validation over parts of examples.
+        """Return scores (n_nodes, n_columns) of each example, by cross-validation with each example split into parts.
 
         This method is used if there are fewer examples than folds.
         """

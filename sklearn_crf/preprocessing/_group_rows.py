@@ -134,7 +134,7 @@ def _select_column(argument: str, names: str | list[str], rows: Any) -> Any:
     for name in [names] if isinstance(names, str) else names:
         if not is_frame or name not in rows.columns:
             held = f"{list(rows.columns)}" if is_frame else f"rows is a {type(rows).__name__}, not a data frame"
-            raise ValueError(f"{argument}={name!r} is not a column of rows: {held}.")
+            raise ValueError(f"{argument}={name!r} is no column of the table rows: {held}.")
     return rows[names]
 
 

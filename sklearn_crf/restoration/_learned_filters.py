@@ -351,7 +351,7 @@ def restore_planes(filters: LearnedFilters, planes: list, units: list) -> list:
 
 
 def _restore_plane(stages, task, n_threads):
-    """Restore a plane (H, W); ``task`` is a pair of the plane and the unit of its damage."""
+    """Restore a plane (H, W); ``task`` is the pair (plane, scale of its damage)."""
     plane, unit = task
     level, seen = plane.mean(dtype=np.float64), knots()
     image = ((plane - level) / unit).astype(np.float32)
@@ -379,7 +379,7 @@ class _Images(NamedTuple):
             if read.ndim not in (2, 3) or not read.size:
                 raise ValueError(f"{name}[{i}] must have shape (H, W) or (H, W, C), got {read.shape}.")
             if not np.isfinite(read).all():
-                raise ValueError(f"{name}[{i}] contains NaN or infinity: RegressionTreeField fills in missing pixels.")
+                raise ValueError(f"{name}[{i}] has NaN or infinity: to fill in pixels, use RegressionTreeField.")
             images.append([read] if read.ndim == 2 else list(np.moveaxis(read, 2, 0)))
             n_colours.append(0 if read.ndim == 2 else read.shape[2])
         channels = Channels([plane for own in images for plane in own], n_colours)

@@ -239,7 +239,7 @@ def _restore_image(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
         return photo.made(photo.join(task.planes(photo.planes, levels)), task.scale)
     if task.jpeg or task.kernel is not None or task.scale > 1 or not isinstance(task.noise, str):
         raise ValueError(
-            f"{name} has missing pixels, and filling them excludes other restoration: omit noise, jpeg, "
+            f"{name} has missing pixels, and filling them cannot be combined with other restoration: omit noise, jpeg, "
             "kernel and scale."
         )
     planes = [np.where(gaps, np.nan, plane) for plane in photo.planes]

@@ -137,7 +137,7 @@ class PredictionLoss:
         return value, (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
 
     def adjoint(self, model, slope, init=None, n_threads=1):
-        r"""Return :math:`J^{-1}` times ``slope``, the derivative with respect to the mean, and the solver's result."""
+        r"""Return :math:`J^{-1}` times ``slope`` (the derivative with respect to the mean), and the solver's result."""
         # slope: (N, D)
         # Derivatives are divided by their largest magnitude, so that they stay within the range of float32.
         unit = float(np.abs(slope).max(initial=0.0)) or 1.0

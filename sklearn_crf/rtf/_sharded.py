@@ -361,7 +361,7 @@ class _FieldOfShard:
         return self.risk.value(coef)
 
     def part(self, function, *arguments):
-        """Return the result of a function of the risk, with iterators converted to lists."""
+        """Call a function with the risk, and return its result; convert an iterator to a list."""
         found = function(self.risk, *arguments)
         return found if isinstance(found, list | tuple | None) else list(found)
 

@@ -152,7 +152,7 @@ PRECISION_OF_KNOWN = 1e4
 GAP_SCALES, LEAST_MASS = (0.7, 1.6), 0.05
 
 # Maximum number of conjugate gradient steps for a thin plate; relative residual at which the steps stop.
-# Pixels far from known pixels would need many more steps. They nearly keep their values from the Gaussians.
+# Pixels far from known pixels would need many more steps; they stay close to their values from the Gaussians.
 PLATE_STEPS, PLATE_TOL = 30, 1e-3
 
 # Standard deviation, in pixels, of the Gaussian window in which known pixels around a pixel are counted.

@@ -30,7 +30,7 @@ def test_sparse_rows():
     ("call", "message"),
     [
         (lambda: group_rows(np.zeros((3, 2)), [1, 2]), r"groups must have shape \(3,\)"),
-        (lambda: group_rows(np.zeros((3, 2)), "sentence"), "is not a column of rows: rows is a ndarray"),
+        (lambda: group_rows(np.zeros((3, 2)), "sentence"), "is no column of the table rows: rows is a ndarray"),
         (lambda: group_rows(np.zeros((0, 2)), []), "at least one entry"),
         (lambda: group_rows(np.zeros(2), [1.0, np.nan]), r"groups\[1\] is nan: every row needs a group"),
         (lambda: group_rows(np.zeros(2), np.array(["a", None])), r"groups\[1\] is None"),
@@ -79,7 +79,7 @@ def test_time_orders_the_rows_of_each_group(as_names):
         ([1.0, np.nan, 2.0], r"time\[1\] is nan: every row needs a time"),
         (np.array(["2020-01-01", "NaT", "2020-01-02"], dtype="M8[D]"), r"time\[1\] is NaT"),
         (np.array([1, "b", 2], dtype=object), "time must have entries of one type, found int and str"),
-        ("when", "time='when' is not a column of rows"),
+        ("when", "time='when' is no column of the table rows"),
     ],
 )
 def test_bad_times(time, message):
@@ -114,7 +114,7 @@ def test_several_group_columns(form):
 def test_bad_group_columns():
     pd = pytest.importorskip("pandas")
     table = pd.DataFrame({"a": range(5), "b": list("uuvvv"), "c": [1, 2, 1, 2, 1]})
-    with pytest.raises(ValueError, match="groups='d' is not a column of rows"):
+    with pytest.raises(ValueError, match="groups='d' is no column of the table rows"):
         group_rows(table, ["b", "d"])
     with pytest.warns(UserWarning, match="such as the rows of 'v', 1: they are joined"):
         assert [len(part) for part in group_rows(table, ["b", "c"])] == [1, 1, 2, 1]

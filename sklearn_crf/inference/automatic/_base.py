@@ -81,7 +81,7 @@ def join_parts(parts: list) -> dict[str, Any]:
 
 @contextmanager
 def _renumber_error_nodes(nodes: np.ndarray) -> Iterator[None]:
-    """Return a context that converts node indices in errors from a part of a model to the whole model."""
+    """Return a context manager that replaces node indices of a part in errors by indices in the whole model."""
     # nodes: (n_part,), nodes of the part in the whole model
     try:
         yield

@@ -124,7 +124,7 @@ class AutoMarginals(Automatic):
         return parts[0] if len(parts) == 1 else _join(model, parts, places)
 
     def _run_belief_propagation(self, model, init, n_threads):
-        """Return marginals by belief propagation, with an estimated error unless the budget is for many calls."""
+        """Return marginals by belief propagation, with an estimate of their error unless ``search`` is False."""
         with convergence_left_to_caller():
             found = self._run_plain_propagation(model, AutoState.of(init, "LoopyBP"), n_threads)
         state = AutoState("LoopyBP", found.state)

@@ -35,7 +35,7 @@ from sklearn_crf.inference.relaxations._incmp import IncMP
 
 
 class NamedInference(NamedTuple):
-    """Inference algorithm with a rule for labelling: the most probable state of each node, or the best labeling."""
+    """Inference algorithm with a decoding rule: the most probable state of each node, or the best labeling."""
 
     inference: Inference
     rule: Literal["mpm", "map"]

@@ -422,7 +422,7 @@ def divide_scores(
 
 
 def _isolate_factors(layered, scores):
-    """Return single factors of a layered model, each on its own copies of nodes, which have the given scores."""
+    """Split a layered model into single factors, each with its own copies of its nodes, which have given scores."""
     # scores: (n_slots, K)
     model, layers = layered.source, layered.layers
     copy = layered.order[layers.slot_node]

@@ -29,7 +29,7 @@ class Averages(NamedTuple):
 
     marginals: Marginals  # with the bound as ``log_z``
     disagreement: float
-    information: Callable[[], np.ndarray]  # computes minus the bound's derivative with respect to edge probabilities
+    information: Callable[[], np.ndarray]  # computes the negative derivative of the bound by edge probabilities
 
 
 class _Group(NamedTuple):

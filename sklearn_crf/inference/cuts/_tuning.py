@@ -31,7 +31,8 @@ MOST_IN_BOXES, LEAST_TO_SPREAD = 1 / 2, 1 / 3
 LEAST_FOR_LINES = 0.5
 
 # Number of visits per node after which the search switches to heights.
-# Heights take a third of the time if supply is far from demand, but ten times as long if paths are short.
+# The search by heights takes a third of the time if supply is far from demand.
+# If paths are short, it takes ten times as long.
 LONG_SEARCH = 32
 
 # Maximum rounding error of int32 capacities, as a fraction of a typical unary score. The type int32 halves the memory.

@@ -150,7 +150,7 @@ def iterate_component_orders(structure, nodes, most_cells=None, most_steps=None)
     # nodes: the nodes to include, ascending
     # most_cells, most_steps: (N,), limits for the component of each node
     # Nodes are renumbered in each component, so that its order does not depend on other components.
-    # Components of equal structure share an order, for example images of one shape in one graph.
+    # Components of equal structure, for example images of one shape in one graph, share an elimination order.
     listed, starts, part = structure.components(nodes)
     known = {}
     for k, (start, stop) in enumerate(pairwise(starts.tolist())):

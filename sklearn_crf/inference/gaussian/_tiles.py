@@ -16,7 +16,7 @@ class TiledMean(NamedTuple):
     mean: np.ndarray  # (H, W, D)
     others: np.ndarray | None  # (H, W, ...), further values that ``and_also`` returned, or None
     # Bound on the norm of ``h - J mean``, relative to the norm of ``h``.
-    # The bound adds the disagreement of tiles at their seams and the residuals of their solves.
+    # The bound is the sum of the disagreement of tiles at their seams and of the residuals of their solutions.
     residual: float
     norm: float  # norm of h
     margins: list  # final margin of each tile

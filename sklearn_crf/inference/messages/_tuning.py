@@ -3,7 +3,7 @@
 ``benchmarks/speed/message_speed.py`` measures the speed of messages.
 """
 
-# Number of nodes of graphs with cycles whose messages are computed together. Calls must be long enough for threads.
+# Total number of nodes of the graphs with cycles that one call processes. A call must have enough work for threads.
 # The arrays for this number of nodes still fit in the second-level cache of a core.
 MOST_JOINED = 2048
 

@@ -224,7 +224,7 @@ class _Cuts:
         """Return the labels along a spanning forest of the edges whose cut variables are closest to 0 or 1."""
         n = self.graph.n_nodes
         edges, differ = self.graph.edges, np.rint(cut).astype(np.int32)
-        # Add 1, because zero weights would not be edges.
+        # Add 1, because entries of zero would not count as edges.
         doubt = sp.csr_matrix((1.0 + np.abs(cut - differ), edges.T), shape=(n, n))
         surest = minimum_spanning_tree(doubt)
         changes = sp.csr_matrix((differ + 1, edges.T), shape=(n, n))

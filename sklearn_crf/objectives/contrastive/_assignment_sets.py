@@ -263,7 +263,7 @@ class AssignmentSets:
                 f"labelings must be between 0 and {self._n_columns - 1}, found {labelings.min()} to {labelings.max()}."
             )
         if isinstance(model, FactorGraph) and np.any(labelings >= model.n_states[start:stop]):
-            raise ValueError("labelings must lie within the states of each node.")
+            raise ValueError("each label in labelings must be a state of its node.")
         if not 0 <= weight < np.inf:
             raise ValueError(f"weight must be finite and not negative, got {weight!r}.")
         if log_proposal is not None:

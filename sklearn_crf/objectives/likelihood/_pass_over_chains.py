@@ -40,7 +40,7 @@ _FIELDS_OF_A_PANEL = 7
 
 
 class PassOverChains:
-    """Risk of the likelihood of labelled chains with dense or sparse features, computed by one kernel call.
+    """Negative log-likelihood of labelled chains with dense or sparse features, computed by one kernel call.
 
     Chains are divided into blocks. The data of a block stay in the cache from its scores to its gradient.
     """
@@ -89,7 +89,7 @@ class PassOverChains:
         if type(potentials) not in (LinearPotentials, SparsePotentials):
             return False
         types = potentials.n_node_types, potentials.n_edge_types, potentials.n_edge_features
-        # The kernel only supports labels that are forbidden at ends if there are also forbidden pairs of labels.
+        # The kernel supports labels that are forbidden at ends only in combination with forbidden pairs of labels.
         ends_alone = potentials.forbidden_ends is not None and potentials.forbidden is None
         if types != (1, 1, 1) or ends_alone or not potentials.n_features:
             return False

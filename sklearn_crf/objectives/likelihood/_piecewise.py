@@ -106,7 +106,7 @@ def _compute_observed_dense_partitions(
     weight: np.ndarray,
     statistics: FactorStatistics,
 ) -> np.ndarray:
-    """Return the log-partitions, given the known labels, of factors of one arity with dense tables."""
+    """Return the log-partitions of factors of one arity with dense tables, given the known labels."""
     log_z = np.empty(len(factors))
     shapes, index = np.unique(model.n_states[scope], axis=0, return_inverse=True)
     for k, shape in enumerate(shapes):
@@ -121,7 +121,7 @@ def _compute_observed_dense_partitions(
 
 
 def _compute_listed_partitions(model, factors, scope, labels, weight, statistics):
-    """Return the log-partitions, given the known labels, of factors of one arity with sparse or count tables."""
+    """Return the log-partitions of factors of one arity with sparse or count tables, given the known labels."""
     shape, known = model.n_states[scope], labels[scope]
     # Factors may share a count table even if their nodes have different numbers of states.
     key = np.column_stack((model.table_id[factors], shape, known))

@@ -119,7 +119,7 @@ def find_largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9
     # tol: difference between bound and product at which to stop, relative to the larger of the product and 1
     hull = _Hull(costliest, integral)
     cheapest = hull.add(0.0, best_at(0.0))
-    # Slacks below zero are replaced by zero, because their products are not positive.
+    # A negative slack is replaced by zero: its product with a cost is not positive, so it is never the maximum.
     high, low = max(cheapest.slack, 0.0), max(costliest.slack, 0.0)
     rest = _Span(cheapest.cost, high, max(cheapest.cost, costliest.cost), low, False)
     spans = [_Span(0.0, 0.0, cheapest.cost, high, False), rest._replace(is_open=rest.falls)]

@@ -235,7 +235,7 @@ OF_INPUT = "n_features_in_", "feature_names_in_", "lattice_ndim_"
 class Reading:
     """Reader of X, for a first fit or for a fitted field."""
 
-    # door: stands in for the estimator in scikit-learn's validation, with the known attributes of the input
+    # door: object passed to scikit-learn's validation in place of the estimator, with the input attributes seen in fit
     # known: fitted attributes that describe the channels of X; None in a first fit
 
     door: Any
