@@ -338,3 +338,27 @@ def test_wrong_models():
     nothing = replace_unary(SegmentModel(pairwise, np.zeros((2, 3))), np.full((3, 2), -np.inf))
     with pytest.raises(ValueError, match="every state of node 0"):
         check_allowed_states(nothing)
+
+
+def test_flash_semicrf_finds_the_same_log_partition_and_best_score():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    flash = pytest.importorskip("flash_semicrf", reason="flash-semicrf is not installed")
+    rng = np.random.default_rng(0)
+    n, n_classes, longest = 60, 3, 8
+    unary, table, by_duration = (rng.normal(size=s) for s in ((n, n_classes), (n_classes,) * 2, (longest, n_classes)))
+    # flash-semicrf begins with a transition, and joins equal labels of successive runs unless they are forbidden.
+    before = np.where(np.eye(n_classes, dtype=bool), -1e9, table)
+    sums = torch.tensor(np.concatenate([np.zeros((1, n_classes)), unary.cumsum(0)])[np.newaxis])
+    durations = np.full((n_classes, longest + 1), -np.inf)  # the last column is for all longer runs
+    durations[:, :longest] = by_duration.T
+    np.fill_diagonal(table, 0.0)
+    for semiring, reduce in (("log", np.logaddexp.reduce), ("max", np.max)):
+        first = unary.copy()
+        first[0] += reduce(before, axis=0)
+        model = SegmentModel(PairwiseModel(lattice((n,)), first, table[np.newaxis]), durations)
+        ours = AutoMarginals().marginals(model).log_z if semiring == "log" else AutoMap().map(model).score
+        theirs = flash.semi_crf_streaming_forward(
+            sums, torch.tensor(before), torch.tensor(by_duration), torch.tensor([n]), longest, semiring=semiring,
+            use_triton=False,
+        )  # fmt: skip
+        assert_allclose(ours, theirs.item(), rtol=1e-10)
