@@ -332,12 +332,12 @@ class OptimalEdgeProbabilities(OneProblem):
 
     This is one problem over the weights and the edge probabilities of all examples. It is jointly convex and solved by
     projected quasi-Newton steps. At the optimum, the bound equals the bound of :class:`TightenBound` with
-    ``trees="optimal"``. Edge probabilities stay in the spanning tree polytope because they are means of trees. The
-    steepest tree of every example is added to these means repeatedly, until no tree is much steeper. The bound is
-    tighter than the bound of :class:`Relaxation`, but training is slower. The gain on large lattices is small.
-    Predictions use marginals of covering trees. If labels are missing, the bound given the known labels also uses
-    covering trees, because trees that minimise this bound would raise the objective. Source: Jancsary 2012, CRF recipe
-    2, Eq. 160-163.
+    ``trees="optimal"`` if there are no factors; with factors, sets are added greedily and the bound is slightly larger.
+    Edge probabilities stay in the spanning tree polytope because they are means of trees. The steepest tree of every
+    example is added to these means repeatedly, until no tree is much steeper. The bound is tighter than the bound of
+    :class:`Relaxation`, but training is slower. The gain on large lattices is small. Predictions use marginals of
+    covering trees. If labels are missing, the bound given the known labels also uses covering trees, because trees that
+    minimise this bound would raise the objective. Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
 
     Parameters
     ----------
