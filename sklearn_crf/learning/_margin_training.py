@@ -68,14 +68,15 @@ def maximize_dual(risk, value_grad, setting, run, callback):
         curves[0].append(best.fun)
         curves[1].append(best_dual)
         closed = best.fun - best_dual <= run.tol * abs(best.fun)
-        return callback(OptimizeResult(x=best.x, fun=best.fun, dual=best_dual)) or closed
+        return callback(OptimizeResult(**best, dual=best_dual)) or closed
 
-    found = exponentiated_gradient(
-        blocks, primal, temperature=0.0, max_iter=run.max_iter, tol=0.0, random_state=run.rng, callback=visit
-    )
+    # The duality gap tells how accurate the marginals are.
+    with convergence_left_to_caller():
+        found = exponentiated_gradient(
+            blocks, primal, temperature=0.0, max_iter=run.max_iter, tol=0.0, random_state=run.rng, callback=visit
+        )
     return OptimizeResult(
-        x=best.x,
-        fun=best.fun,
+        **best,
         dual=best_dual,
         gap=best.fun - best_dual,
         loss_curve=np.array(curves[0]),
