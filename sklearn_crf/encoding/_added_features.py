@@ -47,9 +47,9 @@ def _split_gaps(features: Any, values: np.ndarray, name: str) -> tuple[Any, Any]
         return np.where(gaps, values.astype(features.dtype), features), gaps
     if not sp.issparse(features):
         raise ValueError(f"{name} is a linear operator, but missing features need arrays or sparse matrices.")
-    known, gaps = features.copy(), features.copy()
+    known = features.copy()
     known.sum_duplicates()
-    gaps.sum_duplicates()
+    gaps = known.copy()
     gaps.data = np.isnan(gaps.data)
     known.data = np.where(gaps.data, values.astype(features.dtype)[known.indices], known.data)
     gaps.eliminate_zeros()
