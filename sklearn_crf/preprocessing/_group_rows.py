@@ -148,10 +148,10 @@ def _split_columns(groups: Any) -> list[np.ndarray]:
 
 def _find_members(groups, n_rows, time):
     """Return the row indices of each group; groups are in the order of their first rows."""
-    rank = np.zeros(n_rows, dtype=np.int64)
-    for column in _split_columns(groups):
-        of_column = _rank_values(_read_column(column, n_rows, "groups", "group"), "groups")
-        rank = _rank_values(rank * (1 + of_column.max()) + of_column, "groups")
+    columns = [_read_column(column, n_rows, "groups", "group") for column in _split_columns(groups)]
+    rank, *others = (_rank_values(column, "groups") for column in columns)
+    for own in others:
+        rank = _rank_values(rank * (1 + own.max()) + own, "groups")
     _, first = np.unique(rank, return_index=True)
     number = np.empty(len(first), dtype=np.int64)
     number[np.argsort(first)] = np.arange(len(first))
