@@ -128,7 +128,7 @@ def _warn_of_rows_of_an_image(field, encoded, labels):
     if field.missing_label is None or field.lattice_ndim is not None or encoded.layout != "array":
         return
     if encoded.lattice_ndim == 1 and encoded.n_examples > 1:
-        known = np.array([np.mean(np.asarray(part) >= 0) for part in labels])
+        known = np.mean(np.asarray(labels) >= 0, axis=1)
         n_empty = np.count_nonzero(known == 0)
         # Collections of sequences with few labels usually have several complete sequences.
         if 2 * n_empty > len(known) and (np.any((known > 0) & (known < 1)) or n_empty == len(known) - 1):
