@@ -192,7 +192,7 @@ def append_boundaries(encoded):
         parts["array"] = _append_columns(encoded.array, np.ones((encoded.n_examples, 2)))
     elif encoded.layout == "array":
         ends = np.zeros((*encoded.array.shape[:-1], 2))
-        ends[:, 0, 0] = ends[:, -1, 1] = 1
+        ends[:, :1, 0] = ends[:, -1:, 1] = 1
         parts["array"] = _append_columns(encoded.array, ends)
     elif isinstance(encoded.items, ChainList):
         chains = list(map(_append_to_chain, encoded.items.chains))

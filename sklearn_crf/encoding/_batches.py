@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import islice
 from numbers import Real
 from typing import NamedTuple
 
@@ -120,10 +120,17 @@ def make_batches(
     """
     # sample_weight: (n_examples,)
     # prepare: callable(Example) -> Example, applied to the joined example of each batch
+    filled = encoded.filled
+    if filled is not None:
+        labels = None if labels is None else [labels[i] for i in filled]
+        sample_weight = None if sample_weight is None else sample_weight[filled]
+        encoded = encoded.take(filled)
     if encoded.has_sparse_edges:
         max_nodes, max_cyclic_nodes = (min(n, _tuning.MOST_NODES_OF_TABLES) for n in (max_nodes, max_cyclic_nodes))
     limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes, mixes_forests)
     made = _MAKERS["list" if encoded.has_factors else encoded.layout](encoded, labels, sample_weight, limits)
+    if filled is not None:
+        made = (replace(batch, members=filled[batch.members]) for batch in made)
     settle = partial(_finish_batch, encoded=encoded, prepare=prepare, keeps_edges=keeps_edges)
     if is_pending and isinstance(encoded.items, ChainList):
         return [_postpone_joining(batch, settle) for batch in made]
@@ -282,7 +289,7 @@ def _list_batches(encoded, labels, sample_weight, limits):
         packs = _pack_chains(sizes, limits)
     else:
         sizes = np.array([example.n_nodes for example in items])
-        packs = _pack_filled_examples(items, sizes, limits)
+        packs = _pack_examples(items, limits)
     for start, stop in packs:
         if are_chains:
             make = partial(lambda *ends: _store_edge_features(encoded, items.joined(*ends)), start, stop)
@@ -312,17 +319,10 @@ def _pack_chains(lengths, limits):
         start = max(stop, start + 1)
 
 
-def _pack_filled_examples(examples, sizes, limits):
-    """Yield the start and stop of each batch, as in :func:`_pack_examples`, but leave out examples without nodes."""
-    ends = [-1, *np.flatnonzero(sizes == 0).tolist(), len(examples)]
-    for before, stop in pairwise(ends):
-        start = before + 1
-        if start < stop:
-            yield from ((start + a, start + b) for a, b in _pack_examples(examples[start:stop], limits))
-
-
 def _pack_examples(examples, limits):
     """Yield the start and stop of each batch of consecutive examples that can be joined."""
+    if not examples:
+        return
     start, n_nodes, has_cycles, kind = 0, 0, False, None
     for i, example in enumerate(examples):
         is_cyclic, edge_features = not example.graph.is_forest, example.edge_features

@@ -64,6 +64,25 @@ class Encoded:
             return []
         return self.items[:1] if isinstance(self.items, ChainList) else self.items
 
+    @cached_property
+    def filled(self):
+        """Return the indices of the examples with nodes, or None if X is an array, or if all examples have nodes."""
+        if self.layout != "list" or isinstance(self.items, ChainList) or all(example.n_nodes for example in self.items):
+            return None
+        return np.flatnonzero([example.n_nodes for example in self.items])
+
+    @property
+    def n_filled(self):
+        """Number of examples that have nodes."""
+        return self.n_examples if self.filled is None else len(self.filled)
+
+    def take(self, indices):
+        """Return the examples of a list at the given indices."""
+        items = [self.items[i] for i in indices]
+        if self.lattice_ndim == 1 and items and np.array_equal(items[0].graph.offsets, [[1]]):
+            items = ChainList.of([example.node_features for example in items], (self.dtype,)) or items
+        return replace(self, n_examples=len(items), items=items, shapes=[self.shapes[i] for i in indices])
+
     @property
     def dtype(self):
         """Precision of the features, float32 or float64."""
@@ -143,7 +162,7 @@ class Encoded:
         for example in self.representatives:
             if example.edge_features is not None:
                 return example.edge_features
-        nodes = next((x.node_features for x in self.items if x.n_nodes), np.zeros((1, self.n_features), self.dtype))
+        nodes = next((x.node_features for x in self.items if x.n_nodes), np.zeros((1, self.n_features)))
         return compute_one_edge(self.edge_feature_function, nodes)
 
     def label_shape(self, i):
@@ -239,6 +258,7 @@ class Outline:
     n_edge_types: int
     n_node_types: int
     n_examples: int
+    n_filled: int
     n_nodes: int
     n_edges: int
     feature_names: np.ndarray | None
@@ -262,7 +282,8 @@ class Outline:
                 if not np.array_equal(before, now):
                     raise ValueError(f"All shards need the same {what}: {names[0]} has {before}, {name} has {now}.")
         most = {name: max(getattr(part, name) for part in parts) for name in ("n_edge_types", "n_node_types")}
-        total = {name: sum(getattr(part, name) for part in parts) for name in ("n_examples", "n_nodes", "n_edges")}
+        counts = "n_examples", "n_filled", "n_nodes", "n_edges"
+        total = {name: sum(getattr(part, name) for part in parts) for name in counts}
         return replace(
             first,
             has_factors=any(part.has_factors for part in parts),

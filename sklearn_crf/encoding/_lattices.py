@@ -16,7 +16,6 @@ from sklearn_crf.encoding._encoded import Encoded, encode_row_fields
 from sklearn_crf.encoding._examples import Example, get_stored_edge_types, make_trusted_example, replace_fields
 from sklearn_crf.encoding._layouts import (
     align_frames,
-    describe_empty_example,
     read_layout,
     require_numeric_table,
     validate_rows,
@@ -36,7 +35,6 @@ def encode_X(
     estimator=None,
     reset=True,
     allow_factors=False,
-    allow_empty=False,
     allow_nan=False,
 ):
     """Encode X by the lattice rule: the last axis of an example contains features, all other axes form its lattice."""
@@ -56,15 +54,15 @@ def encode_X(
         return _encode_nodes(X, function, dtype, estimator, reset, allow_nan)
     if not reset and estimator is not None:
         _warn_of_names(names, estimator)
+    n_features = None if reset else getattr(estimator, "n_features_in_", None)
     if layout == "array":
-        encoded = _encode_array(X, connectivity, function, edge_types, dtype, allow_empty, allow_nan)
+        encoded = _encode_array(X, connectivity, function, edge_types, dtype, reset, allow_nan)
     elif isinstance(X[0], Example):
         if not allow_factors:
             _require_no_factors(X, estimator)
-        encoded = _encode_examples(X, function, dtype, estimator.n_features_in_ if allow_empty else None, allow_nan)
+        encoded = _encode_examples(X, function, dtype, n_features, allow_nan)
     else:
         n_jobs = getattr(estimator, "n_jobs", 1)
-        n_features = estimator.n_features_in_ if allow_empty else None
         encoded = _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_features, allow_nan)
     if not reset and estimator is not None and encoded.n_features != estimator.n_features_in_:
         raise ValueError(
@@ -114,8 +112,8 @@ def _encode_nodes(X, function, dtype, estimator, reset, allow_nan):
     )
 
 
-def _encode_array(X, connectivity, function, edge_types, dtype, allow_empty, allow_nan):
-    if 0 in (X.shape[:1] + X.shape[-1:] if allow_empty else X.shape):
+def _encode_array(X, connectivity, function, edge_types, dtype, needs_nodes, allow_nan):
+    if 0 in (X.shape if needs_nodes else X.shape[:1] + X.shape[-1:]):
         raise ValueError(
             f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required: no axis of X may be "
             "of length 0."
@@ -139,21 +137,17 @@ def _encode_array(X, connectivity, function, edge_types, dtype, allow_empty, all
 
 
 def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_features, allow_nan):
-    # n_features: number of features in fit, or None if examples without nodes are not allowed
+    # n_features: number of features in fit, or None during fit
     ndim = X[0].ndim - 1
     n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
     joinable = ChainList.of(X, dtype, n_jobs) if np.ndim(connectivity) == 0 else None
-    filled = X[:1] if joinable is not None else _drop_empty_examples(X, n_features)
-    kind = _find_common_dtype(filled, dtype)
-    n_features = filled[0].shape[-1] if filled else n_features
+    kind, n_features = _find_form(X if joinable is None else X[:1], dtype, n_features)
     graphs: dict[tuple[int, ...], Graph] = {}
     items, shapes, has_nan = [], [], False
     for i, x in enumerate(X if joinable is None else []):
         shape = tuple(x.shape[:-1])
-        if filled is not X and 0 in shape:
-            x = np.zeros((*shape, n_features), kind)
-        else:
-            _require_features(x, i, n_features)
+        x = np.zeros((*shape, n_features), kind) if 0 in shape else x
+        _require_features(x, i, n_features)
         if shape not in graphs:
             graphs[shape] = lattice(shape, connectivity)
         features = as_reals(x, f"X[{i}]", kind)
@@ -174,24 +168,24 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_fea
     )
 
 
-def _drop_empty_examples(X, n_features):
-    """Return the examples that have nodes; with ``n_features=None`` return all examples, since each must have nodes."""
-    if n_features is None or not any(0 in x.shape[:-1] for x in X):
-        return X
-    return [x for x in X if 0 not in x.shape[:-1]]
+def _find_form(arrays, dtype, n_features):
+    """Return the common precision and the number of features of the arrays that have nodes."""
+    # n_features: number of features in fit, or None during fit
+    filled = [x for x in arrays if 0 not in x.shape[:-1]]
+    if not filled and n_features is None:
+        raise ValueError("X has no nodes, because all of its examples are empty: pass at least one node.")
+    kinds = {x.dtype for x in filled}
+    kind = kinds.pop().type if len(kinds) == 1 and next(iter(kinds)) in dtype else dtype[0]
+    return kind, filled[0].shape[-1] if filled else n_features
 
 
 def _encode_examples(X, function, dtype, n_features, allow_nan):
-    filled = _drop_empty_examples(X, n_features)
-    kind = _find_common_dtype([x.node_features for x in filled], dtype)
-    n_features = filled[0].shape[-1] if filled else n_features
-    if filled is not X:
-        nothing = make_trusted_example(np.zeros((0, n_features), kind), Graph(0, []))
-        X = [x if x.n_nodes else nothing for x in X]
+    kind, n_features = _find_form([x.node_features for x in X], dtype, n_features)
+    nothing = make_trusted_example(np.zeros((0, n_features), kind), Graph(0, []))
+    X = [x if x.n_nodes else nothing for x in X]
     items = []
     for i, x in enumerate(X):
-        if x.n_nodes or filled is X:
-            _require_features(x, i, n_features)
+        _require_features(x, i, n_features)
         items.append(_convert_precision(x, kind))
     has_nan = _require_finite_examples(X, allow_nan)
     encoded = Encoded(
@@ -227,8 +221,8 @@ def _require_no_factors(X, estimator):
 
 
 def _require_features(x, i, n_features):
-    if 0 in x.shape:
-        raise ValueError(describe_empty_example(i, x.shape))
+    if not x.shape[-1]:
+        raise ValueError(f"X[{i}] of shape {tuple(x.shape)} has no features: the last axis needs at least one.")
     if x.shape[-1] != n_features:
         raise ValueError(
             f"X[{i}] has {x.shape[-1]} features, but X[0] has {n_features}: the last axis holds features and must "
@@ -255,11 +249,6 @@ def _convert_precision(x, kind):
         return x
     edge_features = None if edge_features is None else edge_features.astype(kind)
     return replace_fields(x, node_features=x.node_features.astype(kind), edge_features=edge_features)
-
-
-def _find_common_dtype(arrays, dtype):
-    kinds = {x.dtype for x in arrays}
-    return kinds.pop().type if len(kinds) == 1 and next(iter(kinds)) in dtype else dtype[0]
 
 
 @np.errstate(invalid="ignore", over="ignore")

@@ -196,26 +196,18 @@ def _read_list(X, lattice_ndim):
                 x = np.asarray(x)
             except ValueError as error:
                 raise ValueError(f"X[{i}] is not a rectangular array: {error}.") from error
-        ndim = items[0].ndim if lattice_ndim is None and items else 1 + (lattice_ndim or 0)
-        if x.shape == (0,) and lattice_ndim is None:
-            raise ValueError(describe_empty_example(i, x.shape))
-        if x.shape == (0,):
-            x = x.reshape((0,) * ndim)
-        if (items or lattice_ndim is not None) and x.ndim != ndim:
-            wanted = f"X[0] has {ndim}" if lattice_ndim is None else f"lattice_ndim={lattice_ndim} needs {ndim}"
-            raise ValueError(f"X[{i}] of shape {x.shape} has {x.ndim} axes, but {wanted}: {_RULE}")
         items.append(x)
+    # An empty list stands for an example without nodes.
+    first = next((i for i, x in enumerate(items) if x.shape != (0,)), 0)
+    ndim = items[first].ndim if lattice_ndim is None else 1 + lattice_ndim
+    items = [x.reshape((0,) * ndim) if x.shape == (0,) else x for x in items]
+    for i, x in enumerate(items):
+        if x.ndim != ndim:
+            wanted = f"X[{first}] has {ndim}" if lattice_ndim is None else f"lattice_ndim={lattice_ndim} needs {ndim}"
+            raise ValueError(f"X[{i}] of shape {x.shape} has {x.ndim} axes, but {wanted}: {_RULE}")
     if items[0].ndim < 2 or (lattice_ndim is None and items[0].ndim > _MOST_LATTICE_AXES + 1):
         raise ValueError(f"X[0] of shape {items[0].shape} is not an example: {_RULE}")
     return items
-
-
-def describe_empty_example(i, shape):
-    """Build the error message for an example without nodes or features."""
-    return (
-        f"X[{i}] of shape {tuple(shape)} is empty, but fit needs a node and a feature in every example: leave it out "
-        "together with its labels."
-    )
 
 
 _RULE = "an example has its lattice axes first and its features last."
@@ -335,8 +327,9 @@ def decode(encoded, values, batches=None, *, classes=None, n_columns=None, n_job
             results[i] = np.empty((*shape, *inner), kind)
     for batch, part in zip(batches, values, strict=True):
         if part.ndim == 1 and encoded.lattice_ndim == 1 and not part.dtype.hasobject:
-            first = batch.members[0]
-            copy_parts(np.ascontiguousarray(part), batch.node_ptr, results[first : first + len(batch.members)])
+            own = results[batch.members]
+            copy_parts(np.ascontiguousarray(part), batch.node_ptr, own)
+            results[batch.members] = own
             continue
         for i, bounds in zip(batch.members.tolist(), pairwise(batch.node_ptr.tolist()), strict=True):
             member, shape = part[slice(*bounds)], encoded.shapes[i]

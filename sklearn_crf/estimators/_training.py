@@ -142,6 +142,8 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     layout = plan.layout
     is_rows = examples.encoded.layout == "nodes"
     examples.batch(plan, packing={"max_nodes": ONLINE_BATCH_SIZE if is_rows else 1})
+    if not is_first and not examples.batches:
+        return None, {"partial_fit_state_": former}
     encoded = examples.encoded
     if encoded.has_factors or encoded.has_sparse_edges:
         what = "factors besides nodes and edges" if encoded.has_factors else "sparse edge features"
@@ -257,8 +259,8 @@ def split_held_out_examples(parameters, X, y, sample_weight, node_weight, X_val,
 def split_examples(X, y, weights, learning, random_state):
     """Split examples at random; return the training data, and the others as :class:`HeldOutExamples`.
 
-    Equal examples are held out together, and examples of weight zero are not counted. A weight of 2 then has the same
-    effect as two copies.
+    Equal examples are held out together, and examples of weight zero or without nodes are not counted. A weight of 2
+    then has the same effect as two copies.
     """
     # weights: tuple; each item is None or has one entry per example, and the first item is sample_weight
     if y is None:
@@ -271,12 +273,13 @@ def split_examples(X, y, weights, learning, random_state):
     # Hashes of 16 bytes. Copies of an example have the same hash.
     keys = [_hash(number, *parts) for number, parts in enumerate(zip(_iterate(X), _iterate(y), strict=True))]
     first = first_of_equal(np.array(keys, dtype="V16"))
-    counted = np.unique(first if weight is None else first[weight > 0])
+    n_nodes = [getattr(own, "size", not isinstance(own, list | tuple) or len(own)) for own in _iterate(y)]
+    counted = np.unique(first[np.array(n_nodes) * (1.0 if weight is None else weight) > 0])
     n_counted = len(counted)
     if n_counted < 2:
         raise ValueError(
             "early_stopping=True holds out a part of the examples, but X has only one example, apart from copies and "
-            "examples of weight 0: pass X_val and y_val."
+            "examples without nodes or of weight 0: pass X_val and y_val."
         )
     n_held_out = min(max(1, round(learning.validation_fraction * n_counted)), n_counted - 1)
     is_out = np.isin(first, counted[check_random_state(random_state).permutation(n_counted)[:n_held_out]])

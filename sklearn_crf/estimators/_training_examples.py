@@ -81,7 +81,6 @@ class Reader:
             reset=reset,
             # In training, factors are accepted here. A later error says which learning methods support factors.
             allow_factors=reset or self.takes_factors,
-            allow_empty=not reset,
             allow_nan=allow_nan,
         )
 
@@ -434,12 +433,12 @@ def require_allowed(layout, batches, classes):
                 raise _make_forbidden_error(layout, batch, wrong[0], f"{verb} with {classes[labels[wrong[0]]]}", option)
     if layout.segments is not None and layout.segments.min_duration > 1:
         for batch in batches:
-            _require_durations(layout.segments.min_duration, batch, classes)
+            _require_durations(layout, batch, classes)
 
 
-def _require_durations(least: int, batch: Any, classes: np.ndarray) -> None:
+def _require_durations(layout: Any, batch: Any, classes: np.ndarray) -> None:
     """Raise ValueError if a run of equal labels between two other labels is too short."""
-    labels, ptr = batch.counted_labels, batch.example.graph.chain_ptr
+    labels, ptr, least = batch.counted_labels, batch.example.graph.chain_ptr, layout.segments.min_duration
     if ptr is None:
         return  # building the model raises an error, because segments need chains
     runs = find_label_runs(labels, ptr)
@@ -449,11 +448,8 @@ def _require_durations(least: int, batch: Any, classes: np.ndarray) -> None:
     wrong = np.flatnonzero(is_known & mark_short_runs(runs, ptr, least))
     if len(wrong):
         run = wrong[0]
-        member = np.searchsorted(batch.node_ptr, runs.first[run], side="right") - 1
-        raise ValueError(
-            f"Sequence {batch.members[member]} contains a run of {runs.length[run]} nodes of "
-            f"{classes[runs.label[run]]}, which min_duration={least} rules out."
-        )
+        what = f"contains a run of {runs.length[run]} nodes of {classes[runs.label[run]]}"
+        raise _make_forbidden_error(layout, batch, runs.first[run], what, f"min_duration={least}")
 
 
 def _make_forbidden_error(layout, batch, node, what, option=None):

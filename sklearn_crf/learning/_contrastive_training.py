@@ -297,14 +297,10 @@ def _sum_correct_weight(risk, labeler, coef, n_nodes):
     most, before = max(n_nodes, _NODES_TO_LABEL), np.cumsum([0] + [batch.example.n_nodes for batch in risk.batches])
     taken = before[:-1] * most < risk.n_nodes * _NODES_TO_LABEL
     truth = [batch for batch, is_taken in zip(risk.batches, taken, strict=True) if is_taken]
-    weight = np.ones(risk.n_examples)
-    for batch in truth:
-        if batch.weight is not None:
-            weight[batch.members] = batch.weight
     labeler = replace(labeler, n_jobs=risk.n_jobs)
     with convergence_left_to_caller():
         columns = labeler.columns([replace(batch, labels=None) for batch in truth], risk.potentials, [coef])
-    return np.array(weigh_correct_nodes(columns, truth, weight))
+    return np.array(weigh_correct_nodes(columns, truth))
 
 
 def _generator(item, labels):

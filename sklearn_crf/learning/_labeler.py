@@ -231,10 +231,12 @@ class Labeler:
 
 def weigh_correct_nodes(columns: list, batches: list, weight: np.ndarray | None = None) -> tuple[float, float]:
     """Return the total weight of the correctly predicted nodes, and the total weight of all labelled nodes."""
+    # weight: weights of all examples, or None for the weights of the batches
     right = total = 0.0
     for batch, predicted in zip(batches, columns, strict=True):
         labelled = batch.labels >= 0
-        of_examples = np.ones(len(batch.members)) if weight is None else weight[batch.members]
+        of_examples = batch.weight if weight is None else weight[batch.members]
+        of_examples = np.ones(len(batch.members)) if of_examples is None else of_examples
         share = np.repeat(of_examples, np.diff(batch.node_ptr))[labelled]
         right += float(share[predicted[labelled] == batch.labels[labelled]].sum())
         total += float(share.sum())

@@ -266,7 +266,7 @@ class MarginLearning(Learning):
     def objective(self, plan: FitPlan, data: Any) -> Objective:
         cost, encoded = self.cost_matrix(data.class_weight, data.labels), data.encoded
         assert cost is not None, "margins always have costs"
-        single_nodes = encoded.n_nodes == encoded.n_examples
+        single_nodes = encoded.n_nodes == encoded.n_filled
         return self.hinge(plan.training_inference.inference, cost, plan.facts, single_nodes)
 
     def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> MarginRecord:

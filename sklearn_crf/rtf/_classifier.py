@@ -397,7 +397,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         for i, values in enumerate(parts):
             no_edges = Graph(len(values), np.zeros((0, 2), dtype=np.int32))
             best = inference.best(PairwiseModel(no_edges, values, np.zeros((1, n_classes, n_classes))))
-            labels.append(self.classes_[best.labels].reshape(-1, *(() if is_table else planes.encoded.label_shape(i))))
+            shape = () if is_table else planes.encoded.label_shape(i)
+            labels.append(self.classes_[best.labels].reshape(len(best.labels), *shape))
             scores.append(best.scores)
         return make_object_array(labels), make_object_array(scores)
 

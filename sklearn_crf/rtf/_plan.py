@@ -346,10 +346,14 @@ class LabelTargets(_Targets):
         if self.former is not None and not np.array_equal(labels.classes_, self.former["classes_"]):
             raise ValueError(f"warm_start needs the same classes as the previous fit, got {labels.classes_.tolist()}.")
         columns, codes = _split_by_example(labels), self.coding(n_classes).table
-        # A missing label gets the code of the first class, and weight 0.
-        targets = [codes[np.maximum(own, 0)] for own in columns]
         weights = self.weights(planes, sample_weight)
         of_class = None if self.class_weight is None else compute_class_weights(self.class_weight, labels, weights)
+        # Examples without nodes are left out.
+        filled = [i for i, own in enumerate(columns) if len(own)]
+        columns, weights = [columns[i] for i in filled], weights and [weights[i] for i in filled]
+        planes = planes._replace(features=[planes.features[i] for i in filled])
+        # A missing label gets the code of the first class, and weight 0.
+        targets = [codes[np.maximum(own, 0)] for own in columns]
         is_joint = self.loss == "likelihood" and len(planes.offsets) > 0
         weights = self._compute_pixel_weights(planes, columns, of_class, is_joint, weights)
         decision = {"decision_weight_": of_class if is_joint else None}

@@ -82,12 +82,21 @@ def test_what_is_wrong_is_named(attribute, value, message):
         encode_X(damaged(attribute, value))
 
 
-def test_shapes_that_differ_or_are_empty_are_named():
+def test_widths_that_differ_are_named():
     X = chains()
     with pytest.raises(ValueError, match=r"X\[9\] has 7 features, but X\[0\] has 8"):
         encode_X([*X, sp.csr_matrix((2, 7))])
-    with pytest.raises(ValueError, match=r"X\[9\] of shape \(0, 8\) is empty"):
-        encode_X([*X, sp.csr_matrix((0, 8))])
+
+
+def test_empty_chains_are_left_out_of_batches():
+    X = chains()
+    encoded = encode_X([sp.csr_matrix((0, 8)), *X[:4], sp.csr_matrix((0, 8)), *X[4:]], edge_features="constant")
+    (batch,), (expected,) = make_batches(encoded), make_batches(encode_X(X, edge_features="constant"))
+    assert batch.members.tolist() == [*range(1, 5), *range(6, 6 + len(X) - 4)]
+    np.testing.assert_array_equal(batch.node_ptr, expected.node_ptr)
+    assert (batch.example.node_features != expected.example.node_features).nnz == 0
+    np.testing.assert_array_equal(batch.example.graph.edges, expected.example.graph.edges)
+    assert isinstance(encoded.take(encoded.filled).items, ChainList)
 
 
 def test_values_that_add_up_to_more_than_the_largest_number():

@@ -1,14 +1,25 @@
-"""Empty sentences in prediction: their predictions are empty, and other predictions do not change."""
+"""Empty sentences: their predictions are empty, and other predictions and fitted weights do not change."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
-from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
+from sklearn_crf import (
+    TRWCRF,
+    ContrastiveCRF,
+    DRFClassifier,
+    Example,
+    M3NClassifier,
+    RegressionTreeFieldClassifier,
+    Shards,
+)
 from sklearn_crf.calibration import TemperatureScaling
+from sklearn_crf.learning import MaximumLikelihood, MaxMargin
 from sklearn_crf.pipeline import make_pipeline
+from sklearn_crf.potentials import PairwiseTables, Segments
 from sklearn_crf.preprocessing import ClassifierScores, NodeTransformer, SequenceVectorizer
 
 FIELDS = [TRWCRF, DRFClassifier, M3NClassifier, ContrastiveCRF]
@@ -110,8 +121,8 @@ def test_tagger(edge_features):
     assert [part.tolist() for part in tagger.predict([[]])] == [[]]
     assert tagger.predict_proba([[], []])[1].shape == (0, 2)
     assert tagger.score([[], *X], [[], *y]) == 1.0
-    with pytest.raises(ValueError, match=r"X\[1\] of shape .* is empty, but fit needs a node"):
-        make_pipeline(SequenceVectorizer(edge_features=edge_features), TRWCRF()).fit([X[0], [], X[1]], [y[0], [], y[1]])
+    again = make_pipeline(SequenceVectorizer(edge_features=edge_features), TRWCRF()).fit([[], *X], [[], *y])
+    np.testing.assert_array_equal(again[-1].coef_, tagger[-1].coef_)
 
 
 @pytest.mark.parametrize("cls", FIELDS)
@@ -143,17 +154,133 @@ def test_graphs_images_and_sparse_chains():
     assert [part.shape for part in field.predict([images[0], np.zeros((0, 4, 2)), []])] == [(3, 4), (0, 4), (0, 0)]
 
 
-@pytest.mark.parametrize("cls", FIELDS)
-@pytest.mark.parametrize("place", [0, 1])
-@pytest.mark.parametrize("empty", [[], np.zeros((0, 3))], ids=["list", "array"])
-def test_fit_refuses_them(cls, place, empty):
+def fitted_weights(field):
+    return np.concatenate([np.ravel(getattr(field, name)) for name in ("coef_", "intercept_", "edge_coef_")])
+
+
+DURATIONS = PairwiseTables("full", segments=Segments(3, features=["mean"]))
+FITS = {
+    "likelihood": TRWCRF(),
+    "automatic": DRFClassifier(),
+    "margin": M3NClassifier(),
+    "contrastive": ContrastiveCRF(),
+    "pseudolikelihood": DRFClassifier(learning="pl"),
+    "truncated": TRWCRF(learning="truncated"),
+    "perceptron": DRFClassifier(learning="spa"),
+    "sgd": TRWCRF(solver="sgd", random_state=0),
+    "frank_wolfe": M3NClassifier(solver="frank_wolfe", random_state=0),
+    "cutting_plane": M3NClassifier(solver="cutting_plane", random_state=0),
+    "one_slack": M3NClassifier(solver="one_slack"),
+    "balanced": TRWCRF(class_weight="balanced"),
+    "boundaries": TRWCRF(pairwise=PairwiseTables("full", boundary_weights=True)),
+    "durations": TRWCRF(pairwise=DURATIONS),
+    "durations_margin": M3NClassifier(pairwise=DURATIONS),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize("precision", [np.float32, np.float64])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_fits(name, precision):
     X, y = data()
-    X.insert(place, empty)
-    y.insert(place, [])
-    with pytest.raises(
-        ValueError, match=rf"X\[{place}\] of shape .* is empty, but .* leave it out together with its labels"
-    ):
-        cls().fit(X, y)
+    X, weight = [x.astype(precision) for x in X], [1.0, 2.0, 3.0]
+    for x in X:
+        x.flags.writeable = False
+    field = clone(FITS[name]).set_params(max_iter=10, tol=1e-2)
+    expected = fitted_weights(clone(field).fit(X[:3], y[:3], sample_weight=weight))
+    for empty in (np.zeros((0, 3), precision), []):
+        sentences, labels = with_empty(X, empty), with_empty(y, [], np.zeros(0, int))
+        field.fit(sentences, labels, sample_weight=with_empty(weight, 5.0))
+        np.testing.assert_array_equal(fitted_weights(field), expected)
+        assert len(field.predict(sentences)[0]) == 0
+
+
+def test_slack_rescaling_of_single_nodes_and_empty_examples():
+    X, y = data()
+    rescaled = M3NClassifier(learning=MaxMargin(rescaling="slack"), max_iter=20, tol=1e-2)
+    pairs = [x[:2] for x in X[:4]], [labels[:2] for labels in y[:4]]
+    expected = fitted_weights(clone(rescaled).fit(*pairs))
+    # One node for each example on average does not mean that every example is a single node.
+    found = rescaled.fit([*pairs[0], *[np.zeros((0, 3))] * 4], [*pairs[1], *[[]] * 4])
+    np.testing.assert_array_equal(fitted_weights(found), expected)
+
+
+def test_early_stopping_does_not_hold_out_empty_sentences():
+    X, y = data()
+    field = TRWCRF(
+        learning=MaximumLikelihood(early_stopping=True, validation_fraction=0.2), random_state=0, max_iter=20
+    )
+    for seed in range(5):
+        field.set_params(random_state=seed).fit(with_empty(X, []), with_empty(y, []))
+        assert len(field.validation_scores_) > 0
+    with pytest.raises(ValueError, match="apart from copies and examples without nodes"):
+        field.fit([X[0], [], np.zeros((0, 3))], [y[0], [], []])
+
+
+@pytest.mark.parametrize("cls", FIELDS)
+def test_partial_fits_and_shards(cls):
+    X, y = data()
+    nothing = np.zeros((0, 3))
+    whole = with_empty(X, nothing), with_empty(y, [])
+    online, expected = (cls(random_state=0, classes=[0, 1, 2]) for _ in range(2))
+    for _ in range(2):
+        expected.partial_fit(X[:3], y[:3])
+        online.partial_fit(*whole).partial_fit([nothing], [[]])
+        np.testing.assert_array_equal(fitted_weights(online), fitted_weights(expected))
+    field = cls(max_iter=10, tol=1e-2, random_state=0)
+    if cls is M3NClassifier:
+        field.set_params(solver="bmrm")
+    parts = [(whole[0][:3], whole[1][:3]), (whole[0][3:], whole[1][3:])]
+    filled = [(X[:1], y[:1]), (X[1:3], y[1:3])]
+    found, expected = (clone(field).fit(Shards.from_arrays(given)) for given in (parts, filled))
+    np.testing.assert_array_equal(fitted_weights(found), fitted_weights(expected))
+    assert [len(own) for own in found.predict(Shards.from_arrays(parts))[0]] == [0, 4, 0]
+    with pytest.raises(ValueError, match="In shard 0: X has no nodes"):
+        field.fit(Shards.from_arrays([([nothing], [[]]), *parts]))
+
+
+@pytest.mark.parametrize("empty", [[], np.zeros((0, 3))], ids=["list", "array"])
+@pytest.mark.parametrize("cls", FIELDS)
+def test_fits_of_nothing_else(cls, empty):
+    with pytest.raises(ValueError, match="X has no nodes, because all of its examples are empty"):
+        cls(lattice_ndim=1, classes=[0, 1]).fit([empty, empty], [[], []])
+
+
+def test_errors_name_the_place_among_all_sentences():
+    X, y = data()
+    X[1][0, 0] = np.inf
+    with pytest.raises(ValueError, match=r"X\[3\] contains infinity"):
+        TRWCRF().fit(with_empty(X, []), with_empty(y, []))
+    X, y = [np.eye(2)[[0, 1, 0]]] * 3, [["O", "I-P", "O"], ["O", "O", "O"], ["O", "O", "I-P"]]
+    with pytest.raises(ValueError, match=r"Sequence 3 "):
+        TRWCRF(pairwise=PairwiseTables("full", forbidden="IOB2")).fit([X[0][:0], X[1], [], X[0]], [[], y[1], [], y[0]])
+
+
+def test_graphs_images_and_tree_fields():
+    X, y = data()
+    graphs = [Example(x, [[i, i + 1] for i in range(len(x) - 1)]) for x in X]
+    nothing, field = Example(np.zeros((0, 3)), []), TRWCRF(max_iter=20, tol=1e-2)
+    expected = fitted_weights(clone(field).fit(graphs[:3], y[:3]))
+    np.testing.assert_array_equal(fitted_weights(field.fit(with_empty(graphs, nothing), with_empty(y, []))), expected)
+    sparse = [sp.csr_matrix(x) for x in X]
+    expected = fitted_weights(clone(field).fit(sparse[:3], y[:3]))
+    found = field.fit(with_empty(sparse, sp.csr_matrix((0, 3))), with_empty(y, []))
+    np.testing.assert_array_equal(fitted_weights(found), expected)
+    images = [np.random.default_rng(i).normal(size=(3, 4, 2)) for i in range(3)]
+    labels, field = [(image[..., 0] > 0).astype(int) for image in images], DRFClassifier(learning="pl")
+    expected = fitted_weights(clone(field).fit(images, labels))
+    found = field.fit(with_empty(images, np.zeros((0, 4, 2)), []), with_empty(labels, np.zeros((0, 4)), []))
+    np.testing.assert_array_equal(fitted_weights(found), expected)
+    trees = RegressionTreeFieldClassifier(random_state=0)
+    weight = with_empty([1.0, 2.0, 3.0], 9.0)
+    found = clone(trees).fit(with_empty(X, [], np.zeros((0, 3))), with_empty(y, []), sample_weight=weight)
+    expected = trees.fit(X[:3], y[:3], sample_weight=[1.0, 2.0, 3.0])
+    for method in ("predict", "predict_log_proba"):
+        results = getattr(found, method)(with_empty(X, []))
+        assert [len(own) for own in results] == [0, 4, 0, 6, 0, 3, 0]
+        for i, own in zip(FILLED, getattr(expected, method)(X[:3]), strict=True):
+            np.testing.assert_array_equal(results[i], own)
+    assert [own.shape for own in found.predict_topk(with_empty(X, []), k=1)[0][:2]] == [(1, 0), (1, 4)]
 
 
 @pytest.mark.parametrize("cls", FIELDS)
@@ -176,6 +303,8 @@ def test_arrays_of_empty_examples_have_the_results_of_lists(cls, precision):
     for without in (np.zeros((0, 2, 3)), np.zeros((2, 2, 0))):
         with pytest.raises(ValueError, match="no axis of X may be of length 0"):
             field.predict(without)
+    tables = PairwiseTables("full", boundary_weights=True)
+    assert cls(max_iter=20, tol=1e-2, pairwise=tables).fit(X, y).predict(nothing).shape == (2, 0)
     with pytest.raises(ValueError, match="no axis of X may be of length 0"):
         cls().fit(nothing, np.zeros((2, 0)))
 

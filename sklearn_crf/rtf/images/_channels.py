@@ -70,7 +70,8 @@ class InputSample(NamedTuple):
     @classmethod
     def of(cls, images):
         """Sample pixels of images (..., C); return an empty sample if the images contain no numbers."""
-        if not len(images) or not np.size(images[0]):
+        images = [image for image in images if np.size(image)]
+        if not images:
             return cls(np.zeros((0, 0)), "")
         dtype = np.asarray(images[0]).dtype
         chosen = images[:: -(-len(images) // (tuned.VALUES_OF_CHANNEL // tuned.LEAST_VALUES_OF_IMAGE))]

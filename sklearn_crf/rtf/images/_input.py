@@ -307,7 +307,7 @@ class Reading:
         for i, example in enumerate(encoded.examples):
             shape = example.graph.shape
             shape = (1, *shape) if len(shape) == 1 else shape
-            plane = np.ascontiguousarray(seen(example.node_features.reshape(*shape, -1)))
+            plane = np.ascontiguousarray(seen(example.node_features.reshape(*shape, encoded.n_features)))
             if not is_clean:
                 _channels.require_held(plane, f"X[{i}]")
             if missing:
