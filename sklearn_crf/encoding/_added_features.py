@@ -18,24 +18,26 @@ class MeanFilling:
     """Means that replace missing values, and the features with gaps in training, which have an indicator."""
 
     values: np.ndarray  # (n_features,)
-    marked: np.ndarray  # (n_marked,) ascending
+    marked: np.ndarray  # (n_marked,) ascending; empty if gaps are not marked
+    treatment: str  # "mark", if features without an indicator must be complete, or "mean"
 
     @classmethod
-    def of(cls, sums: np.ndarray, name: str) -> "MeanFilling":
+    def of(cls, sums: np.ndarray, name: str, treatment: str) -> "MeanFilling":
         """Make a filling with the weighted means of the known values, from the result of ``_sum_known``."""
-        # sums: (4, n_features); name: name of the features in errors
+        # sums: (4, n_features); name: name of the features in errors; treatment: "mark" or "mean"
         lacking = np.flatnonzero(sums[3] == 0)
         if len(lacking):
             raise ValueError(f"Feature {lacking[0]} of {name} has no known value: leave this feature out.")
-        return cls(sums[0] / sums[1], np.flatnonzero(sums[2]))
+        return cls(sums[0] / sums[1], np.flatnonzero(sums[2] if treatment == "mark" else ()), treatment)
 
     def fill(self, features: Any, name: str) -> Any:
         """Replace missing values of features, and append an indicator for each marked feature."""
         # features: (..., n_features)
         known, gaps = _split_gaps(features, self.values, name)
         new = np.setdiff1d(_find_columns(gaps), self.marked)
-        if len(new):
-            raise ValueError(f"{name} contains NaN in feature {new[0]}, which had no missing values in fit.")
+        if self.treatment == "mark" and len(new):
+            use = "set missing_features='mean' in the learning method."
+            raise ValueError(f"{name} contains NaN in feature {new[0]}, which had no missing values in fit: {use}")
         return _append_columns(known, gaps[:, self.marked] if sp.issparse(gaps) else gaps[..., self.marked])
 
 
@@ -89,20 +91,20 @@ class Filling:
     edges: MeanFilling | None
 
     @classmethod
-    def of_field(cls, field: Any) -> "Filling | None":
-        """Return the filling of a fitted field, or None if no feature was missing in ``fit``."""
+    def of_field(cls, field: Any, treatment: str) -> "Filling | None":
+        """Return the filling of a fitted field, or None if ``fit`` stored no means."""
         parts: list[list[Any]] = [[getattr(field, name, None) for name in names] for names in _ATTRIBUTES]
-        nodes, edges = (None if values is None else MeanFilling(values, marked) for values, marked in parts)
+        nodes, edges = (None if values is None else MeanFilling(values, marked, treatment) for values, marked in parts)
         return None if nodes is None else cls(nodes, edges)
 
     @classmethod
-    def of(cls, parts: Iterable[tuple[np.ndarray, np.ndarray | None]]) -> "Filling":
+    def of(cls, parts: Iterable[tuple[np.ndarray, np.ndarray | None]], treatment: str) -> "Filling":
         """Make a filling with the weighted means of the training data, given ``sum_known_features`` of each part."""
         nodes, edges = zip(*parts, strict=True)
         edges = [own for own in edges if own is not None]
         return cls(
-            MeanFilling.of(np.sum(nodes, axis=0), "X"),
-            MeanFilling.of(np.sum(edges, axis=0), "edge_features") if edges else None,
+            MeanFilling.of(np.sum(nodes, axis=0), "X", treatment),
+            MeanFilling.of(np.sum(edges, axis=0), "edge_features", treatment) if edges else None,
         )
 
     def fill(self, encoded: Encoded) -> Encoded:

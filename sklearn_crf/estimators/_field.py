@@ -244,7 +244,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Weights of the features of runs of each label, with ``features`` of
         :class:`~sklearn_crf.potentials.Segments`.
     fill_values_ : ndarray of shape (n_features_in_,) or None
-        Means of the features of training nodes, which replace NaN; None if no feature was missing.
+        Means of the features of training nodes, which replace NaN; None if no feature was missing, unless the learning
+        method has ``missing_features="mean"``.
     indicator_features_ : ndarray of int or None
         Features with NaN in training. The last columns of ``coef_`` are weights of indicators of their missing values.
     edge_fill_values_, edge_indicator_features_ : ndarray or None

@@ -75,6 +75,7 @@ class FieldParameters:
             spacing=self.tables.spacing,
             takes_factors=self.learning.takes_factors,
             class_weight=given.class_weight,
+            missing_features=self.learning.missing_features,
             has_boundaries=self.has_boundaries,
         )
 
@@ -225,8 +226,8 @@ class FittedField(FieldParameters):
 
     @property
     def filling(self) -> encoding.Filling | None:
-        """Values that replace missing features, or None if no feature was missing in ``fit``."""
-        return encoding.Filling.of_field(self.given)
+        """Values that replace missing features, or None if ``fit`` stored no means."""
+        return encoding.Filling.of_field(self.given, self.learning.missing_features)
 
     def potentials(self, encoded: Any = None) -> Any:
         """Build the potentials for the fitted weights and the features of an encoded X."""

@@ -39,7 +39,7 @@ class ShardedExamples:
         self._reader = reader = replace(reader, estimator=type(field)(**field.get_params(deep=False)))
         found = shards.map(_survey, reader)
         if any(part.outline is None for part in found):
-            filling = encoding.Filling.of(shards.map(_sum_known_features, reader))
+            filling = encoding.Filling.of(shards.map(_sum_known_features, reader), reader.missing_features)
             self._reader = reader = replace(reader, filling=filling)
             found = shards.map(_survey, reader)
         names = [part.name for part in found]
@@ -127,14 +127,12 @@ def _survey(shard, reader):
     X, y, _ = shard.load()
     with shard.named_in_errors():
         encoded = reader.read(X, reset=True, allow_nan=True)
-        if encoded.has_nan and reader.filling is None:
+        if reader.needs_filling(encoded):
             return _Survey(shard.name, None, [], VECTOR_LEVEL)
         encoded = reader.complete(encoded, reader.filling)
-        labels = (
-            encoding.collect_distinct_labels(y, encoded, missing_label=field.missing_label)
-            if field.classes is None
-            else []
-        )
+        labels = []
+        if field.classes is None:
+            labels = encoding.collect_distinct_labels(y, encoded, missing_label=field.missing_label)
     distinct = [np.unique(np.concatenate(kind)) for kind in _split_by_kind(labels)]
     return _Survey(shard.name, encoding.Outline.of(encoded), distinct, VECTOR_LEVEL)
 

@@ -129,12 +129,11 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     """
     field = parameters.given
     classes = choose_partial_fit_classes(field, classes)
-    is_first = not hasattr(field, "classes_")
+    is_first, former = not hasattr(field, "classes_"), getattr(field, "partial_fit_state_", None)
     known = parameters.fitted()
-    former = getattr(field, "partial_fit_state_", None)
     _check_parameters(field, parameters.learning)
-    reader = parameters if is_first else known
-    examples = TrainingExamples(reader.reader(), X, y, sample_weight, None, classes, reset=is_first)
+    reader = (parameters if is_first else known).reader()
+    examples = TrainingExamples(reader, X, y, sample_weight, None, classes, reset=is_first)
     plan = parameters.plan(examples)
     # All pairs of a feature and a label get weights, because later calls may contain pairs that this call lacks.
     form = plan.layout.form if is_first else known.layout.form

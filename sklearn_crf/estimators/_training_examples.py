@@ -53,6 +53,7 @@ class Reader:
     spacing: Any  # distance of neighbours along each axis of a lattice, or None
     takes_factors: bool
     class_weight: Any  # the parameter ``class_weight`` of the estimator, or a dict from classes to weights
+    missing_features: str  # the option ``missing_features`` of the learning method
     has_boundaries: bool  # whether two features mark the first and last nodes of sequences
     of_fit: str | None = None  # edge features that "auto" selected in fit; None during fit
     filling: Any = None  # Filling of missing features, known from fit, or None
@@ -63,10 +64,15 @@ class Reader:
         # sample_weight: weights of the examples in these means
         encoded = self.read(X, reset=reset, allow_nan=fills or self.filling is not None)
         filling = self.filling
-        if filling is None and encoded.has_nan:
+        if fills and self.needs_filling(encoded):
             weight = encoding.validate_sample_weight(sample_weight, encoded.n_examples)
-            filling = encoding.Filling.of([encoding.sum_known_features(encoded, weight)])
+            filling = encoding.Filling.of([encoding.sum_known_features(encoded, weight)], self.missing_features)
         return self.complete(encoded, filling)
+
+    def needs_filling(self, encoded: Any) -> bool:
+        """Return whether the means of encoded training examples have to be computed."""
+        is_always_filled = self.missing_features == "mean" and not encoded.has_operators
+        return self.filling is None and (encoded.has_nan or is_always_filled)
 
     def read(self, X, *, reset, allow_nan):
         """Encode X without filling missing features."""
@@ -81,7 +87,7 @@ class Reader:
             reset=reset,
             # In training, factors are accepted here. A later error says which learning methods support factors.
             allow_factors=reset or self.takes_factors,
-            allow_nan=allow_nan,
+            allow_nan=allow_nan and self.missing_features != "error",
         )
 
     def complete(self, encoded, filling):
@@ -431,9 +437,8 @@ def require_allowed(layout, batches, classes):
             if len(wrong):
                 option = ("forbidden_first", "forbidden_last")[k] if layout.forbidden_by == "forbidden" else None
                 raise _make_forbidden_error(layout, batch, wrong[0], f"{verb} with {classes[labels[wrong[0]]]}", option)
-    if layout.segments is not None and layout.segments.min_duration > 1:
-        for batch in batches:
-            _require_durations(layout, batch, classes)
+    for batch in batches if layout.segments is not None and layout.segments.min_duration > 1 else ():
+        _require_durations(layout, batch, classes)
 
 
 def _require_durations(layout: Any, batch: Any, classes: np.ndarray) -> None:

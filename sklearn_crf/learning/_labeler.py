@@ -60,11 +60,9 @@ class Labeler:
 
     def able(self, task: str) -> Inference:
         """Return the inference of prediction if it supports the task, else the fallback, else an automatic choice."""
-        asked = self.decoding.inference
-        if task in asked.tasks:
-            return asked
-        if self.fallback is not None and task in self.fallback.tasks:
-            return self.fallback
+        for inference in (self.decoding.inference, self.fallback):
+            if inference is not None and task in inference.tasks:
+                return inference
         return AutoMarginals(budget="fast")
 
     def scores(self, potentials: Any, weights: np.ndarray, batch: Any) -> Any:
@@ -235,9 +233,8 @@ def weigh_correct_nodes(columns: list, batches: list, weight: np.ndarray | None 
     right = total = 0.0
     for batch, predicted in zip(batches, columns, strict=True):
         labelled = batch.labels >= 0
-        of_examples = batch.weight if weight is None else weight[batch.members]
-        of_examples = np.ones(len(batch.members)) if of_examples is None else of_examples
-        share = np.repeat(of_examples, np.diff(batch.node_ptr))[labelled]
+        own = batch.weight if weight is None else weight[batch.members]
+        share = np.repeat(np.ones(len(batch.members)) if own is None else own, np.diff(batch.node_ptr))[labelled]
         right += float(share[predicted[labelled] == batch.labels[labelled]].sum())
         total += float(share.sum())
     return right, total

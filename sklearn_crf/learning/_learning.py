@@ -22,11 +22,33 @@ from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord
 from sklearn_crf.objectives import EmpiricalRisk, Objective, SoftmaxMargin
 
 
-class Learning(ChecksOwnMethods, HoldsOptions):
+@options
+class _FeatureOptions(HoldsOptions):
+    """Options of all learning methods.
+
+    Parameters
+    ----------
+    missing_features : {"mark", "mean", "error"}, default="mark"
+        Treatment of NaN in node and edge features. "mean" replaces NaN by the mean of the feature over the training
+        nodes or edges, also if a feature lacks values only in later calls of ``partial_fit`` or in prediction. "mark"
+        also adds a feature for each feature that lacks values in training, which marks these values; all other features
+        must then stay complete. "error" raises ValueError.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {"missing_features": [StrOptions({"mark", "mean", "error"})]}
+    missing_features: str = "mark"
+
+
+class Learning(ChecksOwnMethods, _FeatureOptions):
     """Base of the learning methods of a field, which define an objective, its inference and its minimisation.
 
     Your own subclass has to define ``objective``. It may also choose the inference, the sizes of batches and the
     training. An :class:`~sklearn_crf.objectives.Objective` can be used in place of a learning method.
+
+    Parameters
+    ----------
+    missing_features : {"mark", "mean", "error"}, default="mark"
+        Treatment of NaN in features, see :class:`MaximumLikelihood`.
 
     Attributes
     ----------
@@ -64,7 +86,6 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     [('relaxation', True, True), ('max_margin', False, True)]
     """
 
-    _parameter_constraints: ClassVar[dict] = {}
     _returns: ClassVar[dict] = {
         "objective": must_be(Objective),
         "automatic_inference": must_be(NamedInference),
@@ -472,6 +493,7 @@ class DescentLearning(Learning):
     """
 
     _parameter_constraints: ClassVar[dict] = {
+        **Learning._parameter_constraints,
         "init": INIT,
         "early_stopping": ["boolean", StrOptions({"auto"})],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],

@@ -104,6 +104,7 @@ class MarginLearning(Learning):
     """
 
     _parameter_constraints: ClassVar[dict] = {
+        **Learning._parameter_constraints,
         "cost": [StrOptions({"hamming", "weighted"}), "array-like", ErrorCost],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
         "max_rounds": [Interval(Integral, 1, None, closed="left")],

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse.linalg import aslinearoperator
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier, Shards
 from sklearn_crf.inspection import top_features, top_transitions
+from sklearn_crf.learning import ContrastiveTraining, MaximumLikelihood, MaxMargin
 from sklearn_crf.pipeline import make_pipeline
 from sklearn_crf.potentials import PairwiseTables, Segments
 from sklearn_crf.preprocessing import NodeTransformer
@@ -103,6 +105,91 @@ def test_partial_fit_and_warm_starts_keep_the_filling():
     assert_array_equal(field.partial_fit(X[6:], y[6:]).fill_values_, values)
     warm = TRWCRF(warm_start=True).fit(X, y)
     assert warm.fit(X, y).n_iter_ <= 3
+
+
+LEARNINGS = {TRWCRF: MaximumLikelihood, M3NClassifier: MaxMargin, ContrastiveCRF: ContrastiveTraining}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", LEARNINGS)
+def test_means_without_marks_fill_as_an_imputer_does(kind, dtype):
+    means = {"learning": LEARNINGS[kind](missing_features="mean"), "random_state": 0, "tol": 1e-6}
+    X, y = gappy(LAYOUTS["chains"], dtype=dtype)
+    new, _ = gappy(LAYOUTS["chains"], 1, dtype)
+    X.flags.writeable = new.flags.writeable = False
+    imputer = NodeTransformer(SimpleImputer())
+    for given in (X, np.nan_to_num(X)):  # with and without gaps in training
+        found = kind(**means).fit(given, y)
+        wanted = make_pipeline(imputer, kind(**means | {"learning": LEARNINGS[kind]()})).fit(given, y)
+        assert found.indicator_features_.tolist() == []
+        assert_allclose(found.fill_values_, np.nanmean(given.reshape(-1, 3), axis=0), rtol=1e-5)
+        assert_allclose(found.coef_, wanted[-1].coef_, atol=2e-3 if dtype == np.float32 else 1e-6)
+        assert np.mean(found.predict(new) == wanted.predict(new)) > 0.97
+        assert_array_equal(pickle.loads(pickle.dumps(found)).predict(new), found.predict(new))
+
+
+@pytest.mark.parametrize("kind", LEARNINGS)
+def test_gaps_that_first_occur_later(kind):
+    X, y = gappy((12, 7))
+    complete = np.nan_to_num(X, nan=5.0)
+    field = kind(random_state=0, learning=LEARNINGS[kind](missing_features="mean"))
+    field.partial_fit(complete[:6], y[:6], classes=[0, 1]).partial_fit(X[6:], y[6:])
+    assert_allclose(field.fill_values_, complete[:6].reshape(-1, 3).mean(axis=0))
+    filled = np.where(np.isnan(X[6:]), field.fill_values_, X[6:])
+    by_hand = kind(random_state=0).partial_fit(complete[:6], y[:6], classes=[0, 1]).partial_fit(filled, y[6:])
+    assert_allclose(field.coef_, by_hand.coef_)
+    for later in (field, kind(random_state=0, learning=LEARNINGS[kind](missing_features="mean")).fit(complete, y)):
+        everywhere = np.full_like(X, np.nan)
+        assert_array_equal(later.predict(everywhere), later.predict(np.zeros_like(X) + later.fill_values_))
+    marked = kind(random_state=0).partial_fit(X[:6], y[:6], classes=[0, 1])
+    lacking = complete.copy()
+    lacking[7, 0, 2] = np.nan
+    with pytest.raises(ValueError, match=r"feature 2, which had no missing values in fit: set missing_features='mean'"):
+        marked.partial_fit(lacking[6:], y[6:])
+    with pytest.raises(ValueError, match="contains NaN: fill in missing values"):
+        kind(random_state=0).partial_fit(complete[:6], y[:6], classes=[0, 1]).partial_fit(X[6:], y[6:])
+
+
+def test_means_of_edges_and_shards_without_marks():
+    X, y = gappy_edges()
+    means = MaximumLikelihood(missing_features="mean")
+    found = TRWCRF(learning=means, tol=1e-7).fit(X, y)
+    assert found.edge_indicator_features_.tolist() == []
+    assert found.edge_coef_.shape[:2] == (1, 2)
+    ties = np.concatenate([x.edge_features for x in X])
+    assert_allclose(found.edge_fill_values_, np.nanmean(ties, axis=0))
+    whole = [Example(x.node_features, x.graph.edges, edge_features=np.nan_to_num(x.edge_features)) for x in X]
+    parts = [slice(k, k + 10) for k in (0, 10, 20)]
+    field = TRWCRF(learning=means, tol=1e-7).fit(Shards(parts, lambda part: (whole[part], y[part])))
+    assert_allclose(field.edge_fill_values_, np.nan_to_num(ties).mean(axis=0))
+    filled = [
+        Example(x.node_features, x.graph.edges, edge_features=np.where(np.isnan(own), field.edge_fill_values_, own))
+        for x in X
+        for own in [x.edge_features]
+    ]
+    assert all(map(np.array_equal, field.predict(X), field.predict(filled)))
+
+
+@pytest.mark.parametrize("kind", LEARNINGS)
+def test_refused_gaps_and_invalid_options(kind):
+    X, y = gappy((12, 7))
+    field = kind(learning=LEARNINGS[kind](missing_features="error"))
+    with pytest.raises(ValueError, match="contains NaN: fill in missing values"):
+        field.fit(X, y)
+    with pytest.raises(ValueError, match="contains NaN: fill in missing values"):
+        field.fit(Shards([0], lambda _: (X, y)))
+    assert field.fit(np.nan_to_num(X), y).fill_values_ is None
+    with pytest.raises(ValueError, match="missing_features"):
+        kind(learning=LEARNINGS[kind](missing_features="median")).fit(X, y)
+    search = GridSearchCV(field, {"learning__missing_features": ["mark", "mean"]}, cv=3).fit(X, y)
+    assert search.best_score_ > 0.6
+
+
+def test_means_leave_operators_alone():
+    X, y = gappy((12, 7))
+    graphs = [Example(aslinearoperator(np.nan_to_num(x)), [[i, i + 1] for i in range(6)]) for x in X]
+    field = TRWCRF(learning=MaximumLikelihood(missing_features="mean"), max_iter=20, tol=1e-2).fit(graphs, list(y))
+    assert field.fill_values_ is None
 
 
 def test_searches_work_with_gaps():
