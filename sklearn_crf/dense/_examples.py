@@ -13,6 +13,8 @@ from sklearn_crf._numbers import as_array, as_pixels, as_reals
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.dense._tuning import DARK_RANGE, HARDLY_ANY_RANGE, NARROW_RANGE
 
+_FLOATS = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
+
 
 @dataclass(frozen=True, eq=False)
 class DenseExample:
@@ -21,8 +23,9 @@ class DenseExample:
     Parameters
     ----------
     scores : array-like of shape (*lattice, n_scores)
-        Score of each class at each pixel, such as the logarithms of a classifier's probabilities, or features for
-        ``DenseCRF(unaries="linear")``. Stored as float32 or float64. A score of -inf forbids a class.
+        Score of each class at each pixel, such as the logits of a network, the logarithms of a classifier's
+        probabilities, or features for ``DenseCRF(unaries="linear")``. A score of -inf forbids a class. float16 is
+        stored as given, for example as a memory map of a file, and converted to float32 whenever scores are used.
     image : array-like of shape lattice or (*lattice, n_channels), optional
         Colours or other channels, which :class:`Bilateral` kernels compare. Fields rescale them to 0 to 255, according
         to their data type and range (``color_range``).
@@ -50,7 +53,8 @@ class DenseExample:
     _range_of_type = None
 
     def __post_init__(self):
-        scores = _as_floats(self.scores, "scores")
+        scores = as_pixels(self.scores, "scores")
+        scores = scores if scores.dtype in _FLOATS else scores.astype(np.float64)
         if scores.ndim < 2 or 0 in scores.shape:
             raise ValueError(f"scores must have shape (*lattice, n_scores), got {scores.shape}.")
         if np.isnan(scores).any() or np.isposinf(scores).any():
@@ -85,9 +89,14 @@ class DenseExample:
         return 0 if self.image is None else self.image.shape[-1]
 
     @property
+    def kind(self) -> np.dtype:
+        """Precision of computations, float32 or float64."""
+        return np.promote_types(self.scores.dtype, np.float32)
+
+    @property
     def rows(self) -> np.ndarray:
         """Scores of all pixels, (n_nodes, n_scores)."""
-        return self.scores.reshape(-1, self.scores.shape[-1])
+        return self.scores.reshape(-1, self.scores.shape[-1]).astype(self.kind, copy=False)
 
 
 # Range of colours for each data type. Colours are rescaled to the range of bytes, for which bandwidths are defined.
@@ -261,7 +270,9 @@ def choose_range_after_fit(image, ends, name):
 
 def _as_floats(values, name):
     values = as_pixels(values, name)
-    return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+    return values.astype(
+        np.promote_types(values.dtype, np.float32) if values.dtype in _FLOATS else np.float64, copy=False
+    )
 
 
 def check_example_image(image: Any, scores: np.ndarray) -> np.ndarray:
@@ -273,7 +284,7 @@ def check_example_image(image: Any, scores: np.ndarray) -> np.ndarray:
         raise ValueError(f"image has shape {image.shape}, but scores are for a lattice of shape {lattice}.")
     if not np.isfinite(image).all():
         raise ValueError("image must be finite, found NaN or infinity.")
-    return image.astype(scores.dtype, copy=False)
+    return image.astype(np.promote_types(scores.dtype, np.float32), copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,7 +349,7 @@ def read_examples(X, image_channels):
         raise ValueError("Found array with 0 sample(s) (X is empty) while a minimum of 1 is required.")
     examples = [_read_example(item, i, image_channels) for i, item in enumerate(X)]
     first = examples[0]
-    kind = np.float32 if all(example.scores.dtype == np.float32 for example in examples) else np.float64
+    kind = max(example.kind for example in examples)
     for i, example in enumerate(examples):
         found = (len(example.shape), example.scores.shape[-1], example.n_channels)
         wanted = (len(first.shape), first.scores.shape[-1], first.n_channels)
@@ -347,7 +358,7 @@ def read_examples(X, image_channels):
                 f"X[{i}] has {found[0]} axes, {found[1]} scores and {found[2]} image channels, but X[0] has "
                 f"{wanted[0]} axes, {wanted[1]} scores and {wanted[2]} image channels."
             )
-        if example.scores.dtype != kind:
+        if example.kind != kind:
             image = None if example.image is None else example.image.astype(kind)
             examples[i] = example._with(scores=example.scores.astype(kind), image=image)
     return DenseInput(is_array, examples, len(first.shape), first.scores.shape[-1], first.n_channels)
@@ -357,7 +368,7 @@ def _read_example(item, i, image_channels):
     if isinstance(item, DenseExample):
         return item
     try:
-        array = _as_floats(item, f"X[{i}]")
+        array = as_pixels(item, f"X[{i}]")
     except ValueError as error:
         raise ValueError(f"X[{i}] is not an array of numbers: {error}") from error
     if array.ndim < 2 or array.shape[-1] <= image_channels:

@@ -49,7 +49,7 @@ class GaussianKernel:
         n_channels = example.n_channels if isinstance(self, Bilateral) else 0
         bandwidth = _expand_per_axis(self.bandwidth, n_axes, f"{name}.bandwidth", "axes of the lattice")
         step = np.ones(n_axes) if example.spacing is None else np.asarray(example.spacing, dtype=np.float64)
-        features = np.empty((*example.shape, n_axes + n_channels), example.scores.dtype)
+        features = np.empty((*example.shape, n_axes + n_channels), example.kind)
         for axis, column in enumerate(_assign_axis_columns(n_axes)):
             coordinate = np.arange(example.shape[axis]) * (step[axis] / bandwidth[axis])
             features[..., column] = coordinate.reshape(-1, *[1] * (n_axes - 1 - axis))

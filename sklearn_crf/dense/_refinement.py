@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import softmax
 
 from sklearn_crf._numbers import as_integer, as_pixels, check_option
 from sklearn_crf._threads import limit_blas_threads, split_threads
@@ -26,6 +27,7 @@ def refine(
     lattice_ndim: int | None = None,
     spacing: Sequence[float] | None = None,
     clip: float = 1e-5,
+    logits: bool = False,
     max_memory: float = 2**33,
     n_jobs: int | None = None,
 ) -> np.ndarray:
@@ -41,7 +43,8 @@ def refine(
     Parameters
     ----------
     probabilities : array-like of shape (*lattice, n_classes)
-        Class probabilities, such as the softmax of a network. float16 is converted to float32.
+        Class probabilities, or logits. float16 is converted to float32, for many images one by one, so that the array
+        may be a memory map of a large file.
     image : array-like of shape lattice or (*lattice, n_channels), optional
         Colours, which are rescaled to 0 to 255, the units of the kernels' bandwidths.
     kernels : tuple of Spatial and Bilateral, default=None
@@ -60,6 +63,8 @@ def refine(
         Distance between neighbours along each axis of the lattice.
     clip : float, default=1e-5
         Smaller probabilities are replaced by this number before taking logarithms.
+    logits : bool, default=False
+        Whether ``probabilities`` holds the outputs of a network before the softmax, which is then applied.
     max_memory : float, default=2**33
         Maximum memory for the lattices, in bytes.
     n_jobs : int, optional
@@ -104,6 +109,8 @@ def refine(
     _, n_threads = split_threads(n_jobs, 1)
 
     def refined(probabilities, image):
+        probabilities = probabilities.astype(np.promote_types(probabilities.dtype, np.float32), copy=False)
+        probabilities = softmax(probabilities, axis=-1) if logits else probabilities
         try:
             if image is not None:  # checked first, because probabilities of another shape have wrong sums
                 _require_last_axis_of_classes(probabilities, np.shape(image))
@@ -123,7 +130,8 @@ def refine(
         images = [None] * len(probabilities) if image is None else np.atleast_1d(np.asarray(image))
         if len(images) != len(probabilities):
             raise ValueError(f"image holds {len(images)} images, but probabilities has {len(probabilities)}.")
-        return np.stack([refined(*pair) for pair in zip(probabilities, images, strict=True)])
+        found = [refined(*pair) for pair in zip(probabilities, images, strict=True)]
+        return np.stack(found)
 
 
 def _require_last_axis_of_classes(probabilities: np.ndarray, image_shape: tuple) -> None:
@@ -176,8 +184,6 @@ def _are_many(probabilities, lattice_ndim, spacing):
 
 def _check_probabilities(probabilities):
     probabilities = as_pixels(probabilities, "probabilities")
-    if probabilities.dtype == np.float16:
-        probabilities = probabilities.astype(np.float32)
     if probabilities.ndim < 2 or 0 in probabilities.shape:
         raise ValueError(f"probabilities must have the shape (*lattice, n_classes), got {probabilities.shape}.")
     return probabilities
@@ -188,7 +194,7 @@ def _check_sums(probabilities: np.ndarray) -> None:
     wrong = ~(np.abs(total - 1) <= SUM_TOL)
     if wrong.any():
         if probabilities.min() < 0:
-            hint = " They have negative values: apply the softmax to the scores of a network first."
+            hint = " They have negative values: pass logits=True if they are the scores of a network."
         elif probabilities.max() > 1:
             hint = f" The largest value is {probabilities.max():.4g}: convert them to probabilities from 0 to 1."
         elif probabilities.shape[-1] == 1:

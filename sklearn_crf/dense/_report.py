@@ -75,7 +75,7 @@ class GridField(HoldsOptions):
             yield
 
     def _arrays(self, X):
-        scores = [np.maximum(x.scores, LEAST_SCORE) for x in X]
+        scores = [np.maximum(x.rows, LEAST_SCORE).reshape(x.scores.shape) for x in X]
         return make_object_array(
             [np.concatenate([s, get_example_image(x)], axis=-1) for s, x in zip(scores, X, strict=True)]
         )
@@ -83,7 +83,7 @@ class GridField(HoldsOptions):
 
 def get_example_image(example):
     """Return the image of an example, or zeros if it has no image."""
-    return np.zeros((*example.shape, 1), example.scores.dtype) if example.image is None else example.image
+    return np.zeros((*example.shape, 1), example.kind) if example.image is None else example.image
 
 
 @dataclass(frozen=True)
