@@ -33,7 +33,7 @@ from support.memory import peak_megabytes
 from support.record import read_record, write_record
 
 from sklearn_crf import TRWCRF, M3NClassifier
-from sklearn_crf.inference import AD3
+from sklearn_crf.inference import AD3, IncMP
 from sklearn_crf.learning import JointMargin, ReparameterizedMargin, SmoothedMargin
 from sklearn_crf.preprocessing import SequenceVectorizer
 
@@ -52,7 +52,10 @@ CONTENDERS = {
     "smoothed_margin, T = 0.1": {"learning": SmoothedMargin(temperature=0.1)},
     "smoothed_margin, T = 0.01": {"learning": SmoothedMargin(temperature=0.01)},
     "reparameterized_margin, T = 0.1": {"learning": ReparameterizedMargin(temperature=0.1)},
-    "reparameterized_margin, IncMP": {"learning": ReparameterizedMargin(temperature=0)},
+    "reparameterized_margin, IncMP": {
+        "learning": ReparameterizedMargin(temperature=0),
+        "inference": IncMP(max_iter=500, tol=1e-6),
+    },
     "joint_margin, T = 0.1": {"learning": JointMargin(temperature=0.1)},
 }
 

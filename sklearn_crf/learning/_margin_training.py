@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.optimize import OptimizeResult
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._reports import open_progress_reporter, warn_caller
@@ -34,57 +33,11 @@ from sklearn_crf.optimize import (
     UNPROVEN,
     bmrm,
     cutting_plane,
-    exponentiated_gradient,
     frank_wolfe,
+    maximize_dual,
     one_slack,
     subgradient,
 )
-
-
-def maximize_dual(risk, value_grad, setting, run, callback):
-    r"""Maximise the relaxed dual by exponentiated gradient steps, one example at a time.
-
-    .. math::
-        \max_{\tau_i \in L_i} \; C \sum_i \omega_i \langle \Delta_i, \tau_i \rangle - \tfrac12 \lVert w(\tau) \rVert^2,
-        \qquad w(\tau) = C \sum_i \omega_i B(x_i)^\top (\phi(y_i) - \tau_i)
-
-    ``risk`` has a :class:`SoftmaxMargin` objective over a relaxed likelihood, whose marginals stay within L.
-    ``value_grad`` computes the relaxed hinge losses at x, without penalty.
-    """
-    start = np.zeros(len(setting.scale))
-    blocks = DualBlock.of_risk(risk, run.C, start, setting.scale)
-    best, best_dual, closed = OptimizeResult(x=start, fun=np.inf), -np.inf, False
-    curves: tuple[list, list] = [], []
-
-    def primal(x):
-        (_, value), slope = value_grad(x)
-        return 0.5 * float(x @ x) + value, x + slope
-
-    def visit(point):
-        nonlocal best, best_dual, closed
-        if point.fun < best.fun:
-            best = OptimizeResult(x=point.x, fun=point.fun)
-        best_dual = max(best_dual, DualBlock.compute_feasible_dual(blocks, point.parameters))
-        curves[0].append(best.fun)
-        curves[1].append(best_dual)
-        closed = best.fun - best_dual <= run.tol * abs(best.fun)
-        return callback(OptimizeResult(**best, dual=best_dual)) or closed
-
-    # The duality gap tells how accurate the marginals are.
-    with convergence_left_to_caller():
-        found = exponentiated_gradient(
-            blocks, primal, temperature=0.0, max_iter=run.max_iter, tol=0.0, random_state=run.rng, callback=visit
-        )
-    return OptimizeResult(
-        **best,
-        dual=best_dual,
-        gap=best.fun - best_dual,
-        loss_curve=np.array(curves[0]),
-        dual_curve=np.array(curves[1]),
-        nit=found.nit,
-        success=found.success,
-        message="CONVERGENCE: duality gap within tol" if closed else found.message,
-    )
 
 
 class PlaneSolver(HoldsOptions):
@@ -380,7 +333,13 @@ def _train_by_planes(risk, start, setting, run, show):
         return run.on_iteration(oracle.weights_of(point.x))
 
     if setting.problem == "dual":
-        found = maximize_dual(risk, oracle.value_grad, setting, run, callback)
+        # The risk has a SoftmaxMargin objective over a relaxed likelihood, whose marginals stay in the polytope.
+        blocks = DualBlock.of_risk(risk, run.C, np.zeros(len(setting.scale)), setting.scale)
+        dual = partial(DualBlock.compute_feasible_dual, blocks)
+        limits = {"max_iter": run.max_iter, "tol": run.tol, "random_state": run.rng, "callback": callback}
+        # The duality gap tells how accurate the marginals are.
+        with convergence_left_to_caller():
+            found = maximize_dual(blocks, oracle.value_grad, dual, **limits)
     else:
         limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}
         found = setting.solver._solve(oracle, start, setting, run, limits)

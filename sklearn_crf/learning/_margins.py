@@ -127,6 +127,7 @@ class MarginLearning(Learning):
     entropy = "trw"
     trees = "covering"
     share_penalty = 0.0
+    _asked_tol = None
     cost: Any = "hamming"
     intercept_scaling: float = 1.0
     max_rounds: int = 10
@@ -140,7 +141,13 @@ class MarginLearning(Learning):
         -------
         Inference
         """
-        return AD3()
+        return AD3() if self._asked_tol is None else AD3(10 * AD3.max_iter, min(AD3.tol, 0.01 * self._asked_tol))
+
+    def for_fit(self, inference: str | Inference, classes: Any, tol: Any) -> "Learning":
+        super().for_fit(inference, classes, tol)
+        # The duality gap includes the gaps of AD3, which may be much larger than the residuals of AD3.
+        self._asked_tol = None if isinstance(tol, str) else tol
+        return self
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         # In training, bounds are computed repeatedly for nearly identical models.
@@ -423,7 +430,7 @@ class SoftMargin(MarginLearning):
 class DualMargin(SoftMargin):
     """Max-margin learning by the relaxed dual, with exponentiated gradient steps on the marginals of each example.
 
-    Source: Jancsary 2012, M3N recipe 5.
+    Once these steps become slow, cutting planes close the rest of the duality gap. Source: Jancsary 2012, M3N recipe 5.
 
     Examples
     --------

@@ -7,8 +7,8 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._options import options
-from sklearn_crf.inference import AutoMap, IncMP, Inference
-from sklearn_crf.learning._margins import SmoothedMargin
+from sklearn_crf.inference import AutoMap, Inference
+from sklearn_crf.learning._margins import MarginLearning, SmoothedMargin
 from sklearn_crf.learning._relaxations import JointRelaxation, Reparameterization
 from sklearn_crf.objectives import Objective, RelaxedHinge, StructuredHinge
 
@@ -17,9 +17,10 @@ from sklearn_crf.objectives import Objective, RelaxedHinge, StructuredHinge
 class ReparameterizedMargin(SmoothedMargin):
     """Smoothed max-margin learning by the least upper bound over all divisions of the scores among trees.
 
-    With ``temperature=0`` the bound is the linear relaxation. Scores are then divided among edges by
-    :class:`~sklearn_crf.inference.IncMP`, and the solver is a :class:`PlaneSolver`. Source: Jancsary 2012, M3N recipe
-    3.
+    With ``temperature=0`` the bound is the linear relaxation. Scores are then divided among edges and factors by
+    :class:`~sklearn_crf.inference.AD3`, and the solver is a :class:`PlaneSolver`. The reference divides scores by
+    :class:`~sklearn_crf.inference.IncMP`, whose averages are too rough for a small duality gap. Source: Jancsary 2012,
+    M3N recipe 3.
 
     Examples
     --------
@@ -51,7 +52,9 @@ class ReparameterizedMargin(SmoothedMargin):
         return self.by_planes
 
     def own_inference(self) -> Inference:
-        return AutoMap() if self.is_smooth else IncMP(max_iter=self.max_iter, tol=self.tol)
+        relaxed = MarginLearning.own_inference(self)
+        accurate = relaxed.set_params(max_iter=max(relaxed.max_iter, self.max_iter), tol=min(relaxed.tol, self.tol))
+        return AutoMap() if self.is_smooth else accurate
 
     def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
         if self.by_planes:

@@ -2,7 +2,7 @@
 
 from sklearn_crf.optimize._bundle import bmrm, one_slack
 from sklearn_crf.optimize._cutting_plane import cutting_plane
-from sklearn_crf.optimize._exponentiated_gradient import exponentiated_gradient
+from sklearn_crf.optimize._exponentiated_gradient import exponentiated_gradient, maximize_dual
 from sklearn_crf.optimize._frank_wolfe import frank_wolfe
 from sklearn_crf.optimize._iterates import AT_LIMIT, UNPROVEN
 from sklearn_crf.optimize._lbfgs import minimize_lbfgs, scaling_by_differences

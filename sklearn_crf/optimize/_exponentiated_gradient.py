@@ -1,11 +1,14 @@
 """Exponentiated gradient steps, block by block, on the dual of a quadratic penalty plus a sum of smoothed maxima."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
+from sklearn_crf.optimize._bundle import bmrm
+from sklearn_crf.optimize._tuning import LEAST_RISE
 
 # Factor by which the step size grows after a step that increased the dual value; maximum number of halvings.
 _GROWTH, _MOST_HALVINGS = 1.3, 12
@@ -72,6 +75,51 @@ def exponentiated_gradient(
     return OptimizeResult(
         x=state.x, **found, loss_curve=np.array(losses), dual_curve=np.array(duals), **_iterates.ended(message)
     )
+
+
+def maximize_dual(blocks: Sequence, fun: Callable, dual_of: Callable, *, max_iter, tol, random_state, callback) -> Any:
+    r"""Maximise a dual without temperature by exponentiated gradient steps, and then by cutting planes.
+
+    .. math::
+        \max_{\tau_i \in L_i} \; \sum_i c_i \langle e_i, \tau_i \rangle - \tfrac12 \lVert x(\tau) \rVert^2,
+        \qquad x(\tau) = \sum_i c_i B_i^\top (\phi_i - \tau_i)
+
+    If the maximum lies on the boundary of the polytope, the steps become ever smaller. Once they close hardly any part
+    of the duality gap, cutting planes of the primal problem close the rest.
+    """
+    # fun: as in bmrm, with an upper bound on the value
+    # dual_of: function that maps parameters of all blocks to a value below the maximum of the dual
+    best, best_dual, is_stopped = OptimizeResult(x=np.zeros(blocks[0].n), fun=np.inf), -np.inf, False
+    curves: tuple[list, list] = [], []
+
+    def primal(x):
+        (_, value), slope = fun(x)
+        return 0.5 * float(x @ x) + value, x + slope
+
+    def is_over(point):
+        nonlocal best, best_dual, is_stopped
+        best_dual = max(best_dual, point.dual)
+        if point.fun < best.fun:
+            best = OptimizeResult(x=point.x, fun=point.fun)
+        curves[0].append(best.fun)
+        curves[1].append(best_dual)
+        is_stopped = _iterates.notify_callback(callback, **best, dual=best_dual)
+        return is_stopped or _iterates.is_closed(best.fun, best_dual, tol)
+
+    def is_slow(point):
+        before, point.dual = best_dual, dual_of(point.parameters)
+        return is_over(point) or best_dual - before < LEAST_RISE * (best.fun - best_dual)
+
+    steps = {"temperature": 0.0, "tol": 0.0, "random_state": random_state, "callback": is_slow}
+    found = exponentiated_gradient(blocks, primal, max_iter=max_iter, **steps)
+    closed, n_left = _iterates.is_closed(best.fun, best_dual, tol), max_iter - found.nit
+    if n_left and not (closed or is_stopped):
+        found = bmrm(fun, best.x, floor=0.0, max_iter=n_left, tol=tol, callback=is_over)
+        closed = _iterates.is_closed(best.fun, best_dual, tol)
+    message = "CONVERGENCE: duality gap within tol" if closed and not is_stopped else found.message
+    loss_curve, dual_curve = map(np.array, curves)
+    own = {"dual": best_dual, "gap": best.fun - best_dual, "nit": len(loss_curve)}
+    return OptimizeResult(**best, **own, loss_curve=loss_curve, dual_curve=dual_curve, **_iterates.ended(message))
 
 
 class _DualMarginals:

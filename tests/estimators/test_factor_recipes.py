@@ -12,8 +12,9 @@ from scipy.optimize import minimize
 from sklearn_crf import ContrastiveCRF, Example, M3NClassifier
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference import BruteForce
+from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.learning import ContrastiveTraining, JointMargin, ReparameterizedMargin, SmoothedMargin
-from sklearn_crf.models import CountTable, compute_labeling_statistics, score
+from sklearn_crf.models import CountTable, compute_labeling_statistics, factor_graph_of, score
 from sklearn_crf.objectives import (
     ContrastiveDivergence,
     FastRisk,
@@ -160,41 +161,112 @@ def test_margins_reach_the_minimum_by_enumeration(learning):
     assert field.loss_curve_[-1] == pytest.approx(enumerated_hinge(field, X, y), rel=1e-6)
 
 
-def minimum_of_hinge(X, y):
-    """Return the least regularised hinge loss, with maxima over all labelings, from a generic quadratic solver."""
+def models_of_units(X, y):
+    """Return the models of each unit vector of weights; scores are linear in the weights."""
     field = M3NClassifier(C=C, fit_intercept=False, edge_features="constant", max_iter=1, tol=1.0).fit(X, y)
-    parts = ["coef_", "edge_coef_", *sorted(field.factor_coef_)]
+    parts = [field.coef_, field.edge_coef_, *(field.factor_coef_[name] for name in sorted(field.factor_coef_))]
+    found = []
+    for own in parts:
+        for other in parts:
+            other[...] = 0.0
+        for place in np.ndindex(own.shape):
+            own[place] = 1.0
+            found.append(field.models(X))
+            own[place] = 0.0
+    return found
 
-    def scores(weights):
-        start = 0
-        for name in parts:
-            holder = vars(field) if name.endswith("coef_") else field.factor_coef_
-            stop = start + holder[name].size
-            holder[name] = weights[start:stop].reshape(holder[name].shape)
-            start = stop
-        every = np.array(list(product(range(2), repeat=len(y[0]))))
-        return np.array([[score(model, labels) for labels in every] for model in field.models(X)]), every
 
-    n = sum((vars(field) if name.endswith("coef_") else field.factor_coef_)[name].size for name in parts)
-    # Scores are linear in the weights, so unit vectors give the features of each labeling.
-    features = np.stack([scores(unit)[0] for unit in np.eye(n)], axis=-1)
-    every = scores(np.zeros(n))[1]
-    truth = [int(np.flatnonzero((every == own).all(axis=1))[0]) for own in y]
-    slopes = np.concatenate([part - part[k] for part, k in zip(features, truth, strict=True)])
-    costs = np.concatenate([(every != own).sum(axis=1) for own in y])
-    member = np.repeat(np.arange(len(y)), len(every))
-    # Variables: the weights, then the loss of each example, which bounds all of its planes.
-    matrix = np.hstack([-slopes, np.eye(len(y))[member]])
+def least_sum(n, matrix, least, gain, start, equal=()):
+    """Return the minimum of half the squared norm of the first n variables plus ``gain @ v``, by a generic solver."""
     found = minimize(
-        lambda v: v[:n] @ v[:n] / 2 + C * v[n:].sum(),
-        np.append(np.zeros(n), np.full(len(y), costs.max())),
-        jac=lambda v: np.append(v[:n], np.full(len(y), C)),
-        constraints={"type": "ineq", "fun": lambda v: matrix @ v - costs, "jac": lambda v: matrix},
+        lambda v: v[:n] @ v[:n] / 2 + gain @ v,
+        start,
+        jac=lambda v: np.append(v[:n], np.zeros(len(v) - n)) + gain,
+        constraints=[{"type": "ineq", "fun": lambda v: matrix @ v - least, "jac": lambda v: matrix}, *equal],
         method="SLSQP",
         options={"ftol": 1e-12, "maxiter": 500},
     )
     assert found.success
     return found.fun
+
+
+def minimum_of_hinge(X, y):
+    """Return the least regularised hinge loss, with maxima over all labelings, from a generic quadratic solver."""
+    units = models_of_units(X, y)
+    every, n = np.array(list(product(range(2), repeat=len(y[0])))), len(units)
+    features = np.array([[[score(model, labels) for labels in every] for model in models] for models in units])
+    truth = [int(np.flatnonzero((every == own).all(axis=1))[0]) for own in y]
+    slopes = np.concatenate([part - part[k] for part, k in zip(np.moveaxis(features, 0, -1), truth, strict=True)])
+    costs = np.concatenate([(every != own).sum(axis=1) for own in y])
+    member = np.repeat(np.arange(len(y)), len(every))
+    # Variables: the weights, then the loss of each example, which bounds all of its planes.
+    matrix = np.hstack([-slopes, np.eye(len(y))[member]])
+    gain = np.append(np.zeros(n), np.full(len(y), C))
+    return least_sum(n, matrix, costs, gain, np.append(np.zeros(n), np.full(len(y), costs.max())))
+
+
+def loopy(seed):
+    """Return examples with cycles and factors of one to four nodes, on which the relaxation is not tight."""
+    rng = np.random.default_rng(seed)
+    factors = {"triple": [[0, 1, 2], [2, 3, 4], [1, 4, 0]], "four": [[4, 0, 3, 1]]}
+    X = [Example(3 * rng.normal(size=(5, 1)), [[0, 2], [1, 4], [3, 0], [3, 1]], factors=factors) for _ in range(3)]
+    return X, [rng.integers(2, size=5) for _ in X]
+
+
+def minimum_of_relaxed_hinge(X, y):
+    """Return the least regularised hinge loss over the local polytope, from a generic quadratic solver.
+
+    The maximum over the polytope is the least sum of maxima of the factors, over divisions of the costs.
+    """
+    units = models_of_units(X, y)
+    n, rows, costs, equations, gain = len(units), [], [], [], np.zeros(len(units))
+    n_variables = n
+    for i, own in enumerate(y):
+        graphs = [factor_graph_of(models[i]) for models in units]
+        truth = np.array([score(model, own) for model in graphs])
+        gain[:n] -= C * truth
+        reductions = [Reduction(graph) for graph in graphs]
+        graph, shares = graphs[0], [[] for _ in own]
+        for f in range(len(graph.table_id)):
+            scope = graph.scope[graph.scope_ptr[f] : graph.scope_ptr[f + 1]]
+            tables = np.stack([each.table(f).ravel() for each in reductions], axis=1)
+            maximum, first = n_variables, n_variables + 1
+            n_variables += 1 + 2 * len(scope)
+            gain = np.append(np.append(gain, C), np.zeros(2 * len(scope)))
+            for states, slope in zip(product(range(2), repeat=len(scope)), tables, strict=True):
+                shared = {first + 2 * j + state: -1.0 for j, state in enumerate(states)}
+                rows.append({maximum: 1.0, **shared, **dict(enumerate(-slope))})
+                costs.append(0.0)
+            for j, node in enumerate(scope):
+                shares[node].append(first + 2 * j)
+        for node, places in enumerate(shares):
+            equations += [({place + state: 1.0 for place in places}, float(state != own[node])) for state in range(2)]
+
+    def dense(rows):
+        matrix = np.zeros((len(rows), n_variables))
+        for row, entries in zip(matrix, rows, strict=True):
+            row[list(entries)] = list(entries.values())
+        return matrix
+
+    sums, needed = dense([row for row, _ in equations]), np.array([cost for _, cost in equations])
+    equal = {"type": "eq", "fun": lambda v: sums @ v - needed, "jac": lambda v: sums}
+    return least_sum(n, dense(rows), np.array(costs), gain, np.zeros(n_variables), [equal])
+
+
+@pytest.mark.filterwarnings("ignore:Training ended with all weights zero")
+@pytest.mark.parametrize("seed", [6, 14])
+def test_relaxed_margins_reach_the_minimum_of_a_generic_solver(seed):
+    X, y = loopy(seed)
+    expected = minimum_of_relaxed_hinge(X, y)
+    assert expected > (1 + 1e-3) * minimum_of_hinge(X, y)
+    for learning in ("relaxed_margin", ReparameterizedMargin(temperature=0), "dual_margin"):
+        options = {"C": C, "fit_intercept": False, "edge_features": "constant", "random_state": 0}
+        field = M3NClassifier(learning=learning, tol=1e-6, **options).fit(X, y)
+        assert field.converged_
+        assert_allclose(field.loss_curve_.min(), expected, rtol=1e-6)
+        rough = M3NClassifier(learning=learning, **options).fit(X, y)
+        assert rough.dual_curve_.max() <= expected * (1 + 1e-6)
+        assert expected * (1 - 1e-6) <= rough.loss_curve_.min() <= 1.02 * expected
 
 
 @pytest.mark.parametrize("init", ["pl", "gpl"])
