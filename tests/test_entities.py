@@ -190,3 +190,24 @@ def test_what_is_no_list_of_sequences_is_named(function, wrong):
         function(wrong, right)
     with pytest.raises(ValueError, match="y_pred must be a list of sequences of labels"):
         function(right, wrong)
+
+
+@pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"])
+def test_strict_entities_beside_seqeval(scheme):
+    reference = pytest.importorskip("seqeval.scheme", reason="seqeval is not installed")
+    prefixes = {"IOBES": "BIES", "BILOU": "BILU"}.get(scheme, "IE" if scheme.startswith("IOE") else "IB")
+    tags = ["O", *(f"{prefix}-{kind}" for prefix in prefixes for kind in "AB")]
+    others = []
+    for labels in product(tags, repeat=3):
+        theirs = reference.Entities([list(labels)], getattr(reference, scheme)).entities[0]
+        if [tuple(own) for own in entities(labels, scheme, "strict")] != [(a.tag, a.start, a.end) for a in theirs]:
+            others.append(labels)
+    if scheme == "IOB1":
+        # All differences have a B that follows no entity of its kind.
+        assert ("O", "B-A", "I-A") in others
+        assert all(written(entities(labels, scheme), 3, scheme) != list(labels) for labels in others)
+    elif scheme == "IOE1":
+        assert ("O", "E-A", "I-A") in others
+        assert all(any(label.startswith("E") for label in labels) for labels in others)
+    else:
+        assert not others
