@@ -43,7 +43,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 SIZES = dict(zip(FAMILIES, (50, 50, 100, 50, 100), strict=True))
-RULES = ("minimal", "snakes", "uniform")
+RULES = ("covering", "snakes", "uniform")
 COLORS = {"SPG": "C0", "PQN": "C2", "messages": "C3", "damped messages": "C1"}
 ACCURACY = 1e-4
 
@@ -123,7 +123,7 @@ def draw_solvers(folder, n_iter, rules, record):
                 style = {"color": COLORS[name], "lw": 1.2, "label": name}
                 # Iteration 0 must also have a position on a logarithmic axis.
                 panel.loglog(1e3 * seconds * np.maximum(iterations, 0.5), apart, **style)
-                if rule == "minimal":
+                if rule == "covering":
                     first.semilogy(iterations, apart, **style)
                 print(f"{family}, {rule}, {trees.n_trees} trees, {name}: {apart[-1]:.1e} off after {iterations[-1]}")
             panel.set_title(f"{family}, {rule.upper()} ({trees.n_trees})", fontsize=8)
@@ -159,7 +159,7 @@ def print_accuracy(n_iter, record):
     print("on 1 and on 2 threads, and on how many cores these ran")
     for family in FAMILIES:
         model = instance(family)
-        for rule in ("minimal", "snakes"):
+        for rule in ("covering", "snakes"):
             trees = trees_by(rule, model.graph)
             if trees is None:
                 continue
@@ -208,7 +208,7 @@ def _seconds(algorithm, model, n_threads):
 def search(model, outer_iter, n_threads=1, warm=True, start_sweeps=0, messages=False):
     """Return processor and clock seconds since the start, and the bound, after each distribution over trees."""
     graph, curve, start = model.graph, [], (time.process_time(), time.perf_counter())
-    trees = covering_trees(graph, "minimal").merged()
+    trees = covering_trees(graph, "covering").merged()
     n_trees = trees.n_trees
     mapped = make_ordered_map(n_threads)
     with limit_blas_threads():

@@ -82,7 +82,7 @@ def algorithms(tol, random_state):
     options = {"start_sweeps": 3000, "max_iter": 1000, "tol": tol, "random_state": random_state}
     return {
         "4SNAKES": TightenBound("snakes", **options),
-        "MINIMAL": TightenBound("minimal", **options),
+        "MINIMAL": TightenBound("covering", **options),
         "UNIFORM": TightenBound("uniform", **options),
         "*UNIFORM": TRWMessagePassing("uniform", damping=0.5, max_iter=5000, tol=tol),
         "OPTIMAL": TightenBound("optimal", **{**options, "max_iter": 100, "tol": 10 * tol}),

@@ -88,7 +88,7 @@ def _mark_path_edges(path, number, graph):
     return tree
 
 
-def covering_trees(graph: Graph, rule: str | int = "minimal", *, random_state: Any = 0) -> SpanningTrees:
+def covering_trees(graph: Graph, rule: str | int = "covering", *, random_state: Any = 0) -> SpanningTrees:
     r"""Compute spanning trees that cover all edges with the greedy algorithm COVERINGTREES.
 
     Each new tree is the spanning tree whose edges are in the fewest trees so far. This is the conditional
@@ -102,12 +102,12 @@ def covering_trees(graph: Graph, rule: str | int = "minimal", *, random_state: A
     On these graphs :math:`\nu` approaches the most even distribution possible.
     """
     if isinstance(rule, str):
-        is_known = rule in ("minimal", "uniform")
+        is_known = rule in ("covering", "uniform")
     else:
         is_known = isinstance(rule, int | np.integer) and not isinstance(rule, bool) and 1 <= rule <= _tuning.MAX_TREES
     if not is_known:
         raise ValueError(
-            f'rule must be "minimal", "uniform" or a number of trees up to {_tuning.MAX_TREES}, got {rule!r}.'
+            f'rule must be "covering", "uniform" or a number of trees up to {_tuning.MAX_TREES}, got {rule!r}.'
         )
     rng = check_random_state(random_state)
     trees: list[np.ndarray] = []
@@ -118,11 +118,11 @@ def covering_trees(graph: Graph, rule: str | int = "minimal", *, random_state: A
             break
         trees.append(tree)
         counts += tree
-        if len(trees) == rule or (rule == "minimal" and counts.all()):
+        if len(trees) == rule or (rule == "covering" and counts.all()):
             break
     if not counts.all():
         raise ValueError(
-            f'{len(trees)} trees leave {np.sum(counts == 0)} of {graph.n_edges} edges uncovered: rule="minimal" '
+            f'{len(trees)} trees leave {np.sum(counts == 0)} of {graph.n_edges} edges uncovered: rule="covering" '
             "covers all edges with few trees."
         )
     return SpanningTrees.trusted(graph, np.array(trees))

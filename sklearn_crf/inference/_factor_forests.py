@@ -41,13 +41,13 @@ def choose_factor_forests(model, factors, rule):
     factors and their nodes has no cycles.
     """
     # factors: (F,), indices of factors with at least two nodes
-    # rule: "minimal", "uniform", a number of sets, or a list with the factor indices of each set
+    # rule: "covering", "uniform", a number of sets, or a list with the factor indices of each set
     # returns: (n_sets, F) of bool
     if isinstance(rule, list | tuple):
         return _check_forests(model, factors, rule)
-    if isinstance(rule, bool) or not (rule in ("minimal", "uniform") or isinstance(rule, int | np.integer)):
+    if isinstance(rule, bool) or not (rule in ("covering", "uniform") or isinstance(rule, int | np.integer)):
         raise ValueError(
-            'trees of a factor graph must be "minimal", "uniform", "optimal", a number of sets of factors, or a '
+            'trees of a factor graph must be "covering", "uniform", "optimal", a number of sets of factors, or a '
             f"list with the factor indices of each set, got {rule!r}."
         )
     forests = grow_forests(model.n_nodes, _list_scopes(model, factors), rule)
@@ -55,7 +55,7 @@ def choose_factor_forests(model, factors, rule):
     if missing:
         raise ValueError(
             f"{rule} sets of factors without cycles leave {missing} of {len(factors)} factors uncovered: use "
-            'trees="minimal", which covers all factors with few sets.'
+            'trees="covering", which covers all factors with few sets.'
         )
     return forests
 
@@ -65,7 +65,7 @@ def grow_forests(n_nodes: int, scopes: list, rule: Any) -> np.ndarray:
     """Return maximal sets of factors without cycles, (n_sets, F) bool, with each factor in about equally many sets."""
     counts = np.zeros(len(scopes), dtype=np.int64)
     forests: list[np.ndarray] = []
-    fewest = {"minimal": 1, "uniform": _tuning.FEWEST_FORESTS}.get(rule, rule)
+    fewest = {"covering": 1, "uniform": _tuning.FEWEST_FORESTS}.get(rule, rule)
     while len(forests) < fewest or not (counts.all() or len(forests) == rule):
         forests.append(_grow_forest(n_nodes, scopes, np.argsort(counts, kind="stable")))
         counts += forests[-1]

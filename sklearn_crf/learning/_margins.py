@@ -29,7 +29,7 @@ from sklearn_crf.learning._margin_training import (
     warn_of_rounds,
 )
 from sklearn_crf.learning._plan import Facts, FitPlan
-from sklearn_crf.learning._relaxations import ENTROPIES, TREES_CONSTRAINTS, Relaxation, name_covering_trees
+from sklearn_crf.learning._relaxations import ENTROPIES, FIXED_TREES, Relaxation
 from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import compute_penalty_factors, require_associative
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
@@ -283,7 +283,7 @@ class MarginLearning(Learning):
         setting = MarginSetting(
             problem=self._choose_problem(bool(has_parts)),
             entropy=self.entropy,
-            trees=name_covering_trees(self.trees),
+            trees=self.trees,
             inference=plan.training_inference.inference,
             solver=plan.solver,
             scale=self._scale(risk, run, isinstance(plan.solver, FrankWolfe)),
@@ -405,14 +405,14 @@ class SoftMargin(MarginLearning):
         Maximum number of iterations of the inner problem of one example.
     tol : float, default=1e-6
         Tolerance of the inner problem.
-    trees : {"covering", "uniform", "snakes"}, SpanningTrees or list, default="covering"
+    trees : {"covering", "uniform", "snakes", "series_parallel"}, SpanningTrees, list or ndarray, default="covering"
         Trees of the tree-reweighted entropy, as in :class:`Relaxation`.
     """
 
     _parameter_constraints: ClassVar[dict] = {
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
-        "trees": TREES_CONSTRAINTS,
+        "trees": FIXED_TREES,
         **MarginLearning._parameter_constraints,
     }
     by_planes = False

@@ -48,19 +48,17 @@ ENTROPIES = ("trw", "trivial", "factors")
 _MAX_ITER = [Interval(Integral, 1, None, closed="left")]
 _TOL = [Interval(Real, 0, None, closed="neither")]
 
-#: Allowed values of ``trees`` in methods that need the trees themselves.
-TREES_CONSTRAINTS = [StrOptions({"covering", "uniform", "snakes"}), SpanningTrees, list]
+#: Allowed values of ``trees``: in methods that divide scores among trees by variables of their own; in methods that
+#: compute the bound by inference for trees that do not change; and in methods that minimise the bound.
+DIVIDED_TREES = [StrOptions({"covering", "uniform", "snakes"}), SpanningTrees, list]
+FIXED_TREES = [StrOptions({"series_parallel"}), *DIVIDED_TREES, np.ndarray]
+_CHOSEN_TREES = [StrOptions({"series_parallel", "optimal"}), *DIVIDED_TREES]
 
 # Final tolerance of the inner problem: minimum; maximum; ratio to the estimator's ``tol``.
 _LEAST_TOL, _LARGEST_TOL, _TOL_OF_ESTIMATOR = 1e-6, 1e-3, 10.0
 
 # Tolerance of the inner problem at the start of training.
 _FIRST_TOL = 3e-2
-
-
-def name_covering_trees(trees: Any) -> Any:
-    """Convert the parameter ``trees`` of a learning method to the parameter ``trees`` of :class:`TightenBound`."""
-    return "minimal" if isinstance(trees, str) and trees in ("auto", "covering") else trees
 
 
 @options
@@ -80,16 +78,16 @@ class Relaxation(SmoothLearning):
         the entropies of the edges, which is looser and quicker. "factors" is the sum of the entropies of edges and
         nodes, called trivial in the reference (Eq. 127, 158), which is looser still. Any other convex entropy is given
         by counting numbers for all nodes and for all factors, such as ``CountingNumbers(0.5, 1.0)``.
-    trees : str, SpanningTrees or list, default="auto"
+    trees : str, SpanningTrees, list or ndarray, default="auto"
         Trees of the tree-reweighted entropy. "auto" is "chains" on images and volumes and "covering" otherwise.
         "chains" are the lines along the axes, all with equal probability; with these trees, sweeps never raise the
         bound. "covering" is a small set of trees that together cover all edges. "uniform" gives all edges equal
         probabilities, although no distribution over trees does so if the graph has a bridge. "snakes" are four paths
         that run back and forth through a lattice. "series_parallel" uses subgraphs with cliques of three nodes in place
         of trees, for a tighter bound that takes more time; examples must not have factors. "optimal" are the trees of
-        the tightest bound of each example, found anew for every evaluation. Your own trees, as in
-        :class:`TightenBound`, need examples with equal graphs. In examples with factors, sets of factors without cycles
-        take the place of trees.
+        the tightest bound of each example; training finds trees and weights in turn. Your own trees, as in
+        :class:`TightenBound`, or an array with the probability of each edge, need examples with equal graphs. In
+        examples with factors, sets of factors without cycles take the place of trees.
     max_iter : int, default=2000
         Maximum number of iterations of the inner problem of one example, in training and if its marginals are used for
         prediction.
@@ -109,7 +107,7 @@ class Relaxation(SmoothLearning):
 
     _parameter_constraints: ClassVar[dict] = {
         "entropy": [StrOptions(set(ENTROPIES)), CountingNumbers],
-        "trees": [StrOptions({"auto", "chains", "series_parallel", "optimal"}), *TREES_CONSTRAINTS],
+        "trees": [StrOptions({"auto", "chains"}), *_CHOSEN_TREES, np.ndarray],
         "max_iter": _MAX_ITER,
         "tol": [*_TOL, None],
         **SmoothLearning._parameter_constraints,
@@ -160,11 +158,31 @@ class Relaxation(SmoothLearning):
         RelaxedLikelihood
         """
         inference = self._marginals(facts)
+        if self._chooses_trees:
+            inference.outer_iter = 0
         if self.tol is not None or not self._follows_gradient:
             return RelaxedLikelihood(inference)
         final_tol = inference.tol
         inference.tol = _FIRST_TOL
         return RelaxedLikelihood(inference, final_tol)
+
+    def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
+        record = super().minimize(problem, start, plan, run)
+        objective = problem.risk.objective
+        inference = getattr(objective, "likelihood", objective).inference
+        # The bound is jointly convex in weights and probabilities of trees, which are optimised in turn.
+        while self._chooses_trees and record.converged and record.n_iter <= run.max_iter:
+            before, inference.outer_iter = problem.value(record.coef), TightenBound.outer_iter
+            problem.evaluate(record.coef)
+            value, inference.outer_iter = problem.value(record.coef), 0
+            if before - value <= run.tol * abs(value):
+                break
+            record = super().minimize(problem, np.array(record.coef), plan, run)
+        return record
+
+    @property
+    def _chooses_trees(self) -> bool:
+        return isinstance(self.trees, str) and self.trees == "optimal"
 
     def _marginals(self, facts):
         """Return the inference that computes marginals in training."""
@@ -182,22 +200,20 @@ class Relaxation(SmoothLearning):
         trees = self.trees
         if isinstance(trees, str) and trees == "auto":
             trees = "covering" if facts.have_factors or facts.lattice_ndim is None else "chains"
-        if not isinstance(trees, str) or trees in ("optimal", "series_parallel"):
-            return self._make_tightening()
+        is_array = isinstance(trees, np.ndarray)
+        if not is_array and (not isinstance(trees, str) or trees in ("optimal", "series_parallel")):
+            return TightenBound(trees, **self._limits)
         if facts.have_factors:
             # On forests, the tree-reweighted entropy equals the Bethe entropy, so two sweeps are sufficient.
             return NormProductBP("trw", edge_probabilities=trees, **self._limits)
         messages = TRWMessagePassing(trees, **self._limits)
-        if trees == "chains":
+        if not is_array and trees == "chains":
             # If trees are chains, sweeps in the order of the chains never raise the bound, so no fallback is needed.
             return messages
-        if trees == "uniform":
-            # If the graph has a bridge, no distribution over trees gives all edges equal probabilities.
+        if is_array or trees == "uniform":
+            # No trees are known. If the graph has a bridge, no trees give all edges equal probabilities.
             return MarginalsWithFallback(messages, NormProductBP("trw", edge_probabilities=trees, **self._limits))
-        return MarginalsWithFallback(messages, self._make_tightening())
-
-    def _make_tightening(self):
-        return TightenBound(name_covering_trees(self.trees), **self._limits)
+        return MarginalsWithFallback(messages, TightenBound(trees, **self._limits))
 
     @property
     def cyclic_nodes(self) -> int:  # type: ignore[override]
@@ -232,26 +248,24 @@ class Reparameterization(Relaxation):
 
     Parameters
     ----------
-    trees : {"covering", "uniform", "snakes"}, SpanningTrees or list, default="covering"
+    trees : {"covering", "uniform", "snakes", "series_parallel", "optimal"}, SpanningTrees or list, default="covering"
         Trees of the tree-reweighted entropy, as in :class:`Relaxation`.
 
     Examples
     --------
     >>> from sklearn_crf import TRWCRF
     >>> from sklearn_crf.learning import Reparameterization
-    >>> TRWCRF(learning=Reparameterization(entropy="trivial")).get_params()[
-    ...     "learning__entropy"
-    ... ]
+    >>> TRWCRF(learning=Reparameterization(entropy="trivial")).learning.entropy
     'trivial'
     """
 
-    _parameter_constraints: ClassVar[dict] = {**Relaxation._parameter_constraints, "trees": TREES_CONSTRAINTS}
+    _parameter_constraints: ClassVar[dict] = {**Relaxation._parameter_constraints, "trees": _CHOSEN_TREES}
     name = "reparameterization"
     cyclic_nodes = 1
     trees: Any = "covering"
 
     def _make_tree_reweighted(self, facts):
-        return self._make_tightening()
+        return TightenBound(self.trees, **self._limits)
 
 
 @options
@@ -269,6 +283,7 @@ class SpanningTreesTraining(Reparameterization):
     'snakes'
     """
 
+    _parameter_constraints: ClassVar[dict] = {**Relaxation._parameter_constraints, "trees": DIVIDED_TREES}
     name = "spanning_trees"
 
     @property
@@ -286,7 +301,7 @@ class OneProblem(Relaxation):
         Trees of the tree-reweighted entropy, as in :class:`Relaxation`.
     """
 
-    _parameter_constraints: ClassVar[dict] = {**Relaxation._parameter_constraints, "trees": TREES_CONSTRAINTS}
+    _parameter_constraints: ClassVar[dict] = {**Relaxation._parameter_constraints, "trees": DIVIDED_TREES}
     _follows_gradient = False
     trees: Any = "covering"
 
@@ -450,9 +465,7 @@ class JointRelaxation(OneProblem):
     --------
     >>> from sklearn_crf import TRWCRF
     >>> from sklearn_crf.learning import JointRelaxation
-    >>> TRWCRF(learning=JointRelaxation(entropy="trivial")).get_params()[
-    ...     "learning__entropy"
-    ... ]
+    >>> TRWCRF(learning=JointRelaxation(entropy="trivial")).learning.entropy
     'trivial'
     """
 
@@ -472,7 +485,7 @@ class JointRelaxation(OneProblem):
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         observed, n_weights = self._build_observed(problem.risk, self._make_precise_inference(plan.facts)), len(start)
-        joint = JointRisk(problem.risk, self.entropy, name_covering_trees(self.trees), observed)
+        joint = JointRisk(problem.risk, self.entropy, self.trees, observed)
         both = PenalisedRisk(joint, run.C, run.max_iter, run.edge_C, run.outer_gradient, n_weights)
         start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
         weights_only = replace(self._tighten(run), on_iteration=lambda coef: run.on_iteration(coef[:n_weights]))
@@ -487,6 +500,11 @@ class DualRelaxation(OneProblem):
 
     Source: Jancsary 2012, CRF recipe 5. Every weight has to be penalised, which requires ``fit_intercept=False``.
 
+    Parameters
+    ----------
+    trees : {"covering", "uniform", "snakes", "series_parallel"}, SpanningTrees, list or ndarray, default="covering"
+        Trees of the tree-reweighted entropy, as in :class:`Relaxation`.
+
     Examples
     --------
     >>> import numpy as np
@@ -494,15 +512,12 @@ class DualRelaxation(OneProblem):
     >>> from sklearn_crf.learning import DualRelaxation
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> crf = TRWCRF(
-    ...     learning=DualRelaxation(),
-    ...     edge_features="constant",
-    ...     fit_intercept=False,
-    ... )
-    >>> crf.fit(X, y).coef_.shape
+    >>> options = {"edge_features": "constant", "fit_intercept": False}
+    >>> TRWCRF(learning=DualRelaxation(), **options).fit(X, y).coef_.shape
     (1, 1)
     """
 
+    _parameter_constraints: ClassVar[dict] = {**Relaxation._parameter_constraints, "trees": FIXED_TREES}
     name = "dual_relaxation"
     start_with_cycles = "zeros"
 

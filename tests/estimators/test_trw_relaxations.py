@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
-from sklearn_crf import TRWCRF
+from sklearn_crf import TRWCRF, M3NClassifier
 from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.graphs import covering_trees, lattice
 from sklearn_crf.inference import (
@@ -27,8 +27,9 @@ from sklearn_crf.inference import (
     edge_shared_bound,
     nodes_of_edge_shares,
 )
+from sklearn_crf.inference.bounds import _tighten_bound
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
-from sklearn_crf.learning import LBFGS, Facts, Relaxation
+from sklearn_crf.learning import LBFGS, DualRelaxation, Facts, Relaxation, Reparameterization, SmoothedMargin
 from sklearn_crf.models import score
 from sklearn_crf.objectives import EdgeProbabilityRisk, JointRisk, Likelihood, Piecewise, RelaxedLikelihood
 
@@ -103,12 +104,54 @@ def test_learnings_of_one_relaxation_agree_for_any_trees(trees):
 
 def test_optimal_trees_are_those_of_learned_edge_probabilities():
     X, y = lattices()
-    nested, joint, covering = (
+    learnings = [kind(trees="optimal") for kind in (Relaxation, Reparameterization)]
+    nested, divided, joint, covering = (
         TRWCRF(learning=learning, edge_features="constant").fit(X, y).loss_curve_[-1]
-        for learning in (Relaxation(trees="optimal"), "edge_probabilities", Relaxation(trees="covering"))
+        for learning in (*learnings, "edge_probabilities", Relaxation(trees="covering"))
     )
-    assert_allclose(nested, joint, rtol=2e-3)
-    assert nested < covering
+    assert_allclose([nested, divided], joint, rtol=2e-3)
+    assert max(nested, divided) < covering
+
+
+def test_optimal_trees_are_chosen_between_minimisations(monkeypatch):
+    X, y = lattices()
+    chosen, trained, choose = [], [], _tighten_bound.choose_trees
+    minimize = LBFGS.train
+    monkeypatch.setattr(_tighten_bound, "choose_trees", lambda *args: chosen.append(1) or choose(*args))
+    monkeypatch.setattr(LBFGS, "train", lambda *args: trained.append(1) or minimize(*args))
+    field = TRWCRF(learning=Relaxation(trees="optimal", tol=1e-5), edge_features="constant", tol=1e-6).fit(X, y)
+    assert field.converged_
+    # Each choice of trees is one evaluation of all examples.
+    assert len(chosen) == len(X) * len(trained) < field.n_iter_
+
+
+@pytest.mark.parametrize("learning", [Relaxation, DualRelaxation, SmoothedMargin])
+def test_own_edge_probabilities_are_those_of_trees(learning):
+    X, y = lattices()
+    trees = covering_trees(lattice((3, 3)), 5)
+    options = {"edge_features": "constant", "fit_intercept": False, "tol": 1e-6}
+    if learning is SmoothedMargin:
+        make, given = M3NClassifier, {"temperature": 1.0}
+    else:
+        make, given = TRWCRF, {}
+    losses = [
+        make(learning=learning(trees=own, **given), **options).fit(X, y).loss_curve_[-1]
+        for own in (trees, trees.edge_probabilities, "covering")
+    ]
+    assert_allclose(losses[1], losses[0], rtol=1e-5)
+    assert abs(losses[2] - losses[0]) > 1e-4 * losses[0]
+    with pytest.raises(ValueError, match="probabilities"):
+        make(learning=learning(trees=trees.edge_probabilities[1:]), **options).fit(X, y)
+
+
+def test_series_parallel_subgraphs_in_all_relaxations_for_fixed_trees():
+    X, y = lattices()
+    options = {"edge_features": "constant", "fit_intercept": False, "tol": 1e-6}
+    losses = [
+        trw_crf(learning=kind(trees="series_parallel"), **options).fit(X, y).loss_curve_[-1]
+        for kind in (Relaxation, Reparameterization, DualRelaxation)
+    ]
+    assert_allclose(losses[1:], losses[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("learning", ["smoothed_margin", "reparameterized_margin", "joint_margin", "dual_margin"])
@@ -169,7 +212,7 @@ def test_the_best_trees_are_never_looser():
     labels = np.zeros(model.graph.n_nodes, dtype=np.int32)
     fixed, best = (
         RelaxedLikelihood(TightenBound(trees, tol=1e-6, max_iter=2000)).loss_statistics(model, labels).terms.sum()
-        for trees in ("minimal", "optimal")
+        for trees in ("covering", "optimal")
     )
     assert best <= fixed + 1e-9
 

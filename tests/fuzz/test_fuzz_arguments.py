@@ -26,7 +26,7 @@ CALLS = {
     graphs.SpanningTrees: {"graph": CYCLE, "trees": np.array([[True, True, False]]), "weights": [1.0]},
     graphs.SpanningTrees.from_edge_lists: {"graph": CYCLE, "edge_lists": [[0, 1], [1, 2]], "weights": [0.5, 0.5]},
     graphs.check_edge_probabilities: {"graph": GRAPH, "edge_probabilities": [1.0, 1.0]},
-    graphs.covering_trees: {"graph": CYCLE, "rule": "minimal", "random_state": 0},
+    graphs.covering_trees: {"graph": CYCLE, "rule": "covering", "random_state": 0},
     graphs.from_adjacency: {"adjacency": np.eye(3)},
     graphs.lattice: {"shape": (2, 3), "connectivity": 1},
     graphs.lattice_offsets: {"ndim": 2, "connectivity": 2},

@@ -152,7 +152,7 @@ def test_equal_probabilities_are_given_only_where_valid(graph):
 def test_the_check_is_exact(graph, step, seed):
     """Along a line out of the polytope, the check fails exactly where the bound of some set of nodes is violated."""
     inside = effective_resistances(graph)
-    towards = covering_trees(graph, 1 if graph.is_forest else "minimal", random_state=seed).edge_probabilities
+    towards = covering_trees(graph, 1 if graph.is_forest else "covering", random_state=seed).edge_probabilities
     probability = inside + step * (towards - inside)
     assert passes_check(graph, probability) == is_valid(graph, probability)
 
@@ -195,10 +195,10 @@ def test_uniformly_dense_graphs_have_equal_probabilities(graph):
 
 
 @few
-@given(graphs(), st.sampled_from(["minimal", "uniform", 12]), st.integers(0, 3))
+@given(graphs(), st.sampled_from(["covering", "uniform", 12]), st.integers(0, 3))
 def test_covering_trees_cover(graph, rule, seed):
     if rule == 12 and graph.n_edges > 12:
-        rule = "minimal"
+        rule = "covering"
     found = covering_trees(graph, rule, random_state=seed)
     SpanningTrees(graph, found.trees, found.weights)  # its checks pass
     assert found.trees.any(axis=0).all()

@@ -112,7 +112,7 @@ class FactorParts:
         self._layered = LayeredModel(self._build_union(model))
 
     @classmethod
-    def of(cls, model: FactorGraph, entropy: str, trees: Any = "minimal") -> "FactorParts":
+    def of(cls, model: FactorGraph, entropy: str, trees: Any = "covering") -> "FactorParts":
         """Return the parts for an entropy by name, and for the given sets of factors if it is "trw"."""
         if entropy != "trw":
             return cls(model, lay_out_factors(model, entropy))
@@ -373,7 +373,7 @@ def choose_component_forests(model: PairwiseModel | FactorGraph) -> ComponentTre
     """Return covering trees of each component of a graph, or covering sets of factors."""
     if not isinstance(model, FactorGraph):
         return ComponentTrees.covering(model.graph)
-    return ComponentForests(model, choose_factor_forests(model, list_large_factors(model), "minimal"))
+    return ComponentForests(model, choose_factor_forests(model, list_large_factors(model), "covering"))
 
 
 class FactorShares:
@@ -409,7 +409,7 @@ class FactorShares:
 
 
 def divide_scores(
-    model: PairwiseModel | FactorGraph, entropy: str, trees: Any = "minimal"
+    model: PairwiseModel | FactorGraph, entropy: str, trees: Any = "covering"
 ) -> tuple[np.ndarray, Callable[..., SharedBound]]:
     """Return the node of each unknown score, and a function that computes the bound from a model and the unknowns."""
     # entropy: "trw", "trivial" or "factors"; later models may differ from ``model`` only in their scores

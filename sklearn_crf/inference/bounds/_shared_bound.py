@@ -207,7 +207,7 @@ class SharedBound(NamedTuple):
     gradient: np.ndarray  # (size,)
 
 
-def list_share_nodes(model, trees="minimal"):
+def list_share_nodes(model, trees="covering"):
     """Return the node to which each unknown of :func:`compute_shared_bound` belongs."""
     n_trees = choose_spanning_trees(model.graph, trees, 0).n_trees
     return np.tile(np.repeat(np.arange(model.graph.n_nodes), model.unary.shape[1]), n_trees)
@@ -222,7 +222,7 @@ def marginals_from_pairs(model, unary, pairs, log_z_terms, **fields):
     return Marginals(unary, Statistics(unary, tables), float(log_z_terms.sum()), log_z_terms, "upper", **fields)
 
 
-def compute_shared_bound(model, shares, mapped=map, trees="minimal"):
+def compute_shared_bound(model, shares, mapped=map, trees="covering"):
     r"""Compute the bound :math:`\sum_T \rho(T) \log Z(\theta(T))` for given scores of trees.
 
     The trees are chosen as in :class:`TightenBound`. For any shares, the sum is an upper bound. It is jointly convex in

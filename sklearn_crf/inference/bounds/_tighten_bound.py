@@ -128,11 +128,11 @@ class Chosen(NamedTuple):
     gap: float  # last upper bound on the decrease that the best distribution over trees could achieve
 
 
-def choose_trees(tightening, trees, start, outer_iter, outer_step):
+def choose_trees(tightening, scores, start, outer_iter, outer_step):
     """Optimise the distribution over trees by conditional gradients over the spanning tree polytope (OPTIMALTREES)."""
     # outer_iter: maximum number of trees to add
-    current = best = tightening.tighten(tightening.scores(trees), start)
-    n_trees, n_iter, bounds, step = trees.n_trees, current.n_iter, [current.bound], 1.0
+    current = best = tightening.tighten(scores, start)
+    n_trees, n_iter, bounds, step = scores.trees.n_trees, current.n_iter, [current.bound], 1.0
     tree, gap = _find_steepest_tree(current)
     for _ in range(outer_iter):
         if gap <= tightening.tol * max(1.0, abs(current.bound)):
@@ -224,8 +224,8 @@ class TightenBound(Inference):
 
     Parameters
     ----------
-    trees : str, int, SpanningTrees or list of array-like, default="minimal"
-        ``"minimal"``: a few trees that cover all edges. ``"uniform"``: as many trees as make the edge probabilities
+    trees : str, int, SpanningTrees or list of array-like, default="covering"
+        ``"covering"``: a few trees that cover all edges. ``"uniform"``: as many trees as make the edge probabilities
         even, which usually gives a tighter bound. ``"snakes"``: four paths that run back and forth, on lattices with
         axis neighbours. ``"series_parallel"``: subgraphs whose junction trees have cliques of three nodes, in place of
         trees; the bound is usually tighter still, but takes more time. ``"optimal"``: the trees and probabilities that
@@ -247,7 +247,8 @@ class TightenBound(Inference):
         relative to ``sqrt(min rho / rho(T))``). For ``trees="optimal"`` it is also the relative tolerance of the bound,
         measured by the gap of the conditional gradient method.
     outer_iter : int, default=50
-        Maximum number of trees that ``trees="optimal"`` adds to the initial trees.
+        Maximum number of trees that ``trees="optimal"`` adds to the initial trees, which are the trees of ``init`` if
+        ``init`` is given. With 0, the initial trees are kept.
     outer_step : {"harmonic", "armijo"}, default="harmonic"
         Weight of an added tree. ``"harmonic"`` weights all trees equally; the bound may rise temporarily, and the best
         bound is returned. ``"armijo"`` halves the weight until the bound decreases enough.
@@ -301,7 +302,7 @@ class TightenBound(Inference):
     convex = True
     _choices: ClassVar[dict] = {"solver": SOLVERS, "outer_step": ("harmonic", "armijo")}
     _ranges: ClassVar[dict] = {"start_sweeps": at_least(0), "outer_iter": at_least(0), "max_iter": at_least(0)}
-    trees: Any = "minimal"
+    trees: Any = "covering"
     solver: str = "spg"
     start_sweeps: int = 0
     max_iter: int = 500
@@ -320,14 +321,15 @@ class TightenBound(Inference):
         mapped = make_ordered_map(n_threads)
         with limit_blas_threads():
             tightening = Tightening(model, mapped, self.solver, self.start_sweeps, self.max_iter, self.tol, n_threads)
-            if isinstance(self.trees, str) and self.trees == "optimal":
-                trees = self._choose_trees(model, "minimal") if init is None else init.trees
-                start = _start(tightening.scores(trees), trees, init)
-                found = choose_trees(tightening, trees, start, self.outer_iter, self.outer_step)
+            is_optimal = isinstance(self.trees, str) and self.trees == "optimal"
+            rule = "covering" if is_optimal else self.trees
+            trees = init.trees if is_optimal and init is not None else self._choose_trees(model, rule)
+            scores = tightening.scores(trees)
+            start = _start(scores, trees, init)
+            if is_optimal and self.outer_iter:
+                found = choose_trees(tightening, scores, start, self.outer_iter, self.outer_step)
             else:
-                trees = self._choose_trees(model, self.trees)
-                scores = tightening.scores(trees)
-                tight = tightening.tighten(scores, _start(scores, trees, init))
+                tight = tightening.tighten(scores, start)
                 converged = not self.max_iter or tight.disagreement <= self.tol
                 found = Chosen(tight, tight.n_iter, converged, tight.trace, 0.0)
         best = found.best

@@ -72,7 +72,7 @@ def choose_spanning_trees(graph, trees, random_state):
 def _build_trees_by_rule(graph, rule, random_state):
     if isinstance(rule, bool) or not isinstance(rule, (str, int, np.integer)):
         raise ValueError(
-            'trees must be "minimal", "uniform", "snakes", a number of trees, a SpanningTrees object, or a list '
+            'trees must be "covering", "uniform", "snakes", a number of trees, a SpanningTrees object, or a list '
             f"with the edge indices of each tree, got {rule!r}."
         )
     if rule == "snakes":

@@ -119,7 +119,7 @@ def _compute_tree_probabilities(layered, edge_probabilities):
         if len(np.unique(np.sort(edges, axis=1), axis=0)) == len(edges):
             graph = Graph(model.n_nodes, edges) if layered.graph is None else layered.graph
             return choose_edge_probabilities(graph, edge_probabilities)
-    rules = {"auto": "uniform", "uniform": "uniform", "covering": "minimal"}
+    rules = {"auto": "uniform", "uniform": "uniform", "covering": "covering"}
     if not isinstance(edge_probabilities, str) or edge_probabilities not in rules:
         raise ValueError(
             'edge_probabilities must be "auto", "uniform" or "covering" if a factor has more than two nodes or '

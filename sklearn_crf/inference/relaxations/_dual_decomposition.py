@@ -48,8 +48,8 @@ class DualDecomposition(SubgradientMap):
 
     Parameters
     ----------
-    trees : {"minimal", "uniform", "snakes"}, int, SpanningTrees or list of array-like of int, default="minimal"
-        ``"minimal"``: a few trees that cover all edges. ``"uniform"``: as many trees as make edge probabilities even.
+    trees : {"covering", "uniform", "snakes"}, int, SpanningTrees or list of array-like of int, default="covering"
+        ``"covering"``: a few trees that cover all edges. ``"uniform"``: as many trees as make edge probabilities even.
         ``"snakes"``: four paths that run back and forth, on lattices with axis neighbours. An int: this number of
         trees. The trees themselves can also be given, for instance as a list with the indices of the edges of each
         tree.
@@ -98,7 +98,7 @@ class DualDecomposition(SubgradientMap):
 
     _choices: ClassVar[dict] = {"step": ("annealed", "polyak")}
     _starts_from: ClassVar[tuple[type, ...]] = (DualDecompositionState,)
-    trees: Any = "minimal"
+    trees: Any = "covering"
     step: str = "annealed"
 
     def _map(self, model, *, init=None, n_threads=1):

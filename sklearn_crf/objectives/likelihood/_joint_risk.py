@@ -126,7 +126,7 @@ class JointRisk(RiskOfWeightsAndOthers):
     # trees: for the entropy "trw", the parameter ``trees`` of TightenBound, except "optimal"
     # observed: function that evaluates the log-partition given the known labels; None if all nodes are labelled
 
-    def __init__(self, risk, entropy="trw", trees="minimal", observed=None):
+    def __init__(self, risk, entropy="trw", trees="covering", observed=None):
         super().__init__(risk, observed)
         models = self._build_zero_models()
         nodes, self._bounds = zip(*(divide_scores(model, entropy, trees) for model in models), strict=True)
@@ -155,7 +155,7 @@ class JointHingeRisk(RiskOfWeightsAndOthers):
     Source: Jancsary 2012, M3N recipe 4.
     """
 
-    def __init__(self, risk, entropy="trw", trees="minimal"):
+    def __init__(self, risk, entropy="trw", trees="covering"):
         super().__init__(risk)
         models = map(factor_graph_of, self._build_zero_models())
         self._parts = [FactorParts.of(model, entropy, trees=trees) for model in models]

@@ -28,20 +28,20 @@ def shuffled(graph, seed):
 
 @pytest.mark.parametrize("graph", [build_disjoint_union(PARTS), shuffled(build_disjoint_union(PARTS), 0)])
 def test_trees_of_a_component_do_not_depend_on_others(graph):
-    trees = choose_spanning_trees(graph, "minimal", 0)
+    trees = choose_spanning_trees(graph, "covering", 0)
     SpanningTrees(graph, trees.trees, trees.weights)
     found = choose_edge_probabilities(graph, "covering")
     assert_allclose(trees.edge_probabilities, found, rtol=1e-12)
     parts = list_connected_parts(graph)
     assert sorted(np.concatenate([edges for edges, _ in parts])) == list(range(graph.n_edges))
     for edges, part in parts:
-        alone = choose_spanning_trees(part, "minimal", 0)
+        alone = choose_spanning_trees(part, "covering", 0)
         assert_array_equal(found[edges], alone.edge_probabilities)
 
 
 def test_components_with_equally_many_trees_need_no_more():
     grid = lattice((3, 3))
-    assert choose_spanning_trees(build_disjoint_union([grid] * 5), "minimal", 0).n_trees == 2
+    assert choose_spanning_trees(build_disjoint_union([grid] * 5), "covering", 0).n_trees == 2
 
 
 def models_of_parts(n_columns, **options):

@@ -33,7 +33,7 @@ def random_graph(seed, **options):
 def random_parts(model, entropy, rng):
     """Return parts, and a random point; the sets of the tree-reweighted entropy have different weights."""
     if entropy == "trw":
-        forests = choose_factor_forests(model, list_large_factors(model), "minimal")
+        forests = choose_factor_forests(model, list_large_factors(model), "covering")
         layout = lay_out_forests(model, forests, rng.dirichlet(np.ones(len(forests))))
         parts = FactorParts(model, layout)
     else:
@@ -114,7 +114,7 @@ def test_the_bound_falls_by_the_information_of_a_factor():
 
 def test_optimal_sets_are_never_looser():
     model = random_graph(0)
-    one, best = (TightenBound(trees, tol=1e-5, max_iter=2000, outer_iter=4) for trees in ("minimal", "optimal"))
+    one, best = (TightenBound(trees, tol=1e-5, max_iter=2000, outer_iter=4) for trees in ("covering", "optimal"))
     with convergence_left_to_caller():
         found = best.marginals(model)
     assert BruteForce().marginals(model).log_z <= found.log_z < one.marginals(model).log_z

@@ -18,7 +18,7 @@ PENDANT = Graph(6, [[0, 1], [2, 1], [2, 0], [2, 3], [4, 3], [5, 4]])
 
 
 @pytest.mark.parametrize("kind", TABLE_KINDS)
-@pytest.mark.parametrize(("trees", "solver"), [("minimal", "pqn"), ("uniform", "spg"), ("snakes", "spg"), (7, "pqn")])
+@pytest.mark.parametrize(("trees", "solver"), [("covering", "pqn"), ("uniform", "spg"), ("snakes", "spg"), (7, "pqn")])
 def test_agrees_with_message_passing_at_the_same_edge_probabilities(trees, solver, kind):
     model = random_model("grid", 3, kind, seed=7)
     found = TightenBound(trees, solver, max_iter=3000, tol=1e-8).marginals(model)
@@ -268,7 +268,7 @@ def test_bounds_of_strong_scores_are_bounds(scale, solver):
         )
         exact = BruteForce().marginals(model).log_z
         with convergence_left_to_caller():
-            for trees in ("minimal", "uniform"):
+            for trees in ("covering", "uniform"):
                 found = TightenBound(trees, solver, max_iter=60).marginals(model)
                 assert found.bound == "upper"
                 assert found.log_z >= exact - 1e-9 * (1 + abs(exact))

@@ -40,7 +40,7 @@ def test_labels_of_trees_and_their_step(kind):
     assert scores.labelings(x - 1e-6 * gradient)[1] == pytest.approx(bound - 1e-6 * gradient @ gradient, abs=1e-10)
 
 
-@pytest.mark.parametrize("trees", ["minimal", "uniform", "snakes", 6])
+@pytest.mark.parametrize("trees", ["covering", "uniform", "snakes", 6])
 @pytest.mark.parametrize("step", ["annealed", "polyak"])
 def test_trees_and_step_rules_reach_the_same_bound(trees, step):
     model = random_model(lattice((5, 5)), 3, "untied", seed=1)
