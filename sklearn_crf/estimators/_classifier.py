@@ -120,12 +120,10 @@ class FieldClassifier(TrainableField):
         Nodes whose label is not in ``classes_`` count as errors.
         """
         if isinstance(X, Shards):
-            right, total = map(
-                sum, zip(*score_shards(self, weigh_nodes_by_estimator, X, y, sample_weight), strict=True)
-            )
+            parts = score_shards(self, weigh_nodes_by_estimator, X, y, sample_weight)
         else:
-            right, total = weigh_nodes_by_estimator(self, X, y, sample_weight)
-        return compute_correct_share(right, total)
+            parts = [weigh_nodes_by_estimator(self, X, y, sample_weight)]
+        return compute_correct_share(*map(sum, zip(*parts, strict=True)))
 
     def models(self, X: Any, evidence: Any = None) -> list[PairwiseModel | FactorGraph]:
         """Return the model of every example under the fitted weights.

@@ -49,11 +49,8 @@ class FieldParameters:
                     f"cost is set twice, by {type(given).__name__} and by its learning: set only one of them."
                 )
             learning.cost = given.cost
-        if isinstance(given.pairwise, str):
-            tables = PairwiseTables(given.pairwise)
-        else:
-            tables = clone(given.pairwise)
-            tables._validate_params()
+        tables = PairwiseTables(given.pairwise) if isinstance(given.pairwise, str) else clone(given.pairwise)
+        tables._validate_params()
         return cls(given, learning.for_fit(given.inference, given.classes, given.tol), tables)
 
     def read(self, X: Any, y: Any, sample_weight: Any, node_weight: Any) -> Any:

@@ -69,17 +69,24 @@ def log_likelihood_terms(model, labels, n_classes, inference, n_threads):
     # returns terms: (N,), whose sum over a connected component is the component's log-likelihood; bounds: list
     is_unknown = labels == n_classes
     labels = np.where(is_unknown, -1, labels)
-    free = inference.marginals(model, n_threads=n_threads)
-    if free.log_z_terms is None:
-        raise ValueError(f"{type(inference).__name__} does not compute a log-partition: use inference='bp' or 'trw'.")
-    bounds = [_OPPOSITE.get(free.bound)]
+    free, bound = _compute_log_z_terms(model, inference, n_threads)
     if np.all(labels >= 0):
-        truth = compute_score_terms(model, labels)
+        truth, bound_of_truth = compute_score_terms(model, labels), "exact"
     else:
-        fixed = inference.marginals(clamped(model, labels), n_threads=n_threads)
-        truth = fixed.log_z_terms
-        bounds.append(fixed.bound)
-    return np.where(is_unknown, -np.inf, truth - free.log_z_terms), bounds
+        truth, bound_of_truth = _compute_log_z_terms(clamped(model, labels), inference, n_threads)
+    return np.where(is_unknown, -np.inf, truth - free), [_OPPOSITE.get(bound), bound_of_truth]
+
+
+def _compute_log_z_terms(model, inference, n_threads):
+    """Return terms of the log-partition, one for each node, and the kind of bound that their sum is."""
+    if isinstance(model, SegmentModel):
+        terms = np.zeros(model.n_nodes)
+        terms[model.chain_ptr[:-1]] = SegmentInference().log_partitions(model, n_threads=n_threads)
+        return terms, "exact"
+    found = inference.marginals(model, n_threads=n_threads)
+    if found.log_z_terms is None:
+        raise ValueError(f"{type(inference).__name__} does not compute a log-partition: use inference='bp' or 'trw'.")
+    return found.log_z_terms, found.bound
 
 
 def common_bound(bounds):
@@ -128,7 +135,7 @@ def _weigh_entities_by_runs(
     batch: Batch, model: SegmentModel, kinds: np.ndarray, goes_on: np.ndarray, spans: Sequence, n_threads: int
 ) -> list[list]:
     """Compute the result of :func:`entity_probabilities` for segments, as ratios of two partition functions."""
-    terms = SegmentInference().marginals(model, n_threads=n_threads).log_z_terms
+    of_chains = SegmentInference().log_partitions(model, n_threads=n_threads)
     tables, found = expand_edge_tables(model.pairwise).tables, list[list]()
     for number, (own, (a, b)) in enumerate(zip(spans, pairwise(batch.node_ptr.tolist()), strict=True)):
         found.append([])
@@ -142,10 +149,10 @@ def _weigh_entities_by_runs(
             own_type = model.duration_type[number : number + 1]
             of_runs = own_type, model.min_duration, model.ends[:, a:b], model.spans[a:b], model.means[a:b]
             try:
-                log_z = SegmentInference().marginals(SegmentModel(part, model.durations, *of_runs)).log_z
+                log_z = SegmentInference().log_partitions(SegmentModel(part, model.durations, *of_runs))[0]
             except Refuted:
                 log_z = -np.inf
-            found[-1].append(EntityProbability(kind, start, stop, float(np.exp(log_z - terms[a:b].sum()))))
+            found[-1].append(EntityProbability(kind, start, stop, float(np.exp(log_z - of_chains[number]))))
     return found
 
 

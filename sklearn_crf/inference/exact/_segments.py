@@ -13,7 +13,7 @@ from sklearn_crf.inference._results import Labeling, Marginals, Refuted
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._best_labelings import BestLabelings, find_largest
 from sklearn_crf.inference.exact._chains import RunTransitions
-from sklearn_crf.kernels.chains.chains import best_labels, sample_labels, segment_marginals
+from sklearn_crf.kernels.chains.chains import best_labels, log_partitions, sample_labels, segment_marginals
 from sklearn_crf.models import SegmentModel, SegmentStatistics, expand_edge_tables, score
 
 
@@ -57,6 +57,12 @@ class SegmentInference(Inference):
             unary, tables.reshape(model.tables.shape), durations.reshape(model.durations.shape), *of_runs
         )
         return Marginals(unary, statistics, float(terms.sum()), terms, bound="exact", n_iter=1)
+
+    def log_partitions(self, model: SegmentModel, *, n_threads: int = 1) -> np.ndarray:
+        """Compute the log-partition of each chain, (n_chains,), with O(K D) memory besides the model."""
+        found = np.zeros(len(model.chain_ptr) - 1)
+        self._call(log_partitions, model, _gather_kernel_arrays(model), found, n_threads)
+        return found
 
     def _sample(
         self, model: SegmentModel, n_samples: int, *, random_state: Any = None, n_threads: int = 1

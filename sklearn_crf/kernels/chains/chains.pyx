@@ -149,6 +149,7 @@ cdef extern from "segments.hpp" namespace "crf" nogil:
         )
         int64_t run(const Threads&) except +*
 
+    int64_t sum_segments[Real](const SegmentChains[Real]&, const Threads&, double*) except +*
     int64_t best_segments[Real](const SegmentChains[Real]&, const Threads&, int32_t*) except +*
     int64_t sample_segments[Real](
         const SegmentChains[Real]&, const Threads&, int64_t, const double*, int32_t*
@@ -220,6 +221,22 @@ def segment_marginals(
             &sums[0, 0],
             n_duration_types,
         ).run(threads)
+    return failed
+
+
+def log_partitions(
+    const floating[:, ::1] unary,  # IN (N, K), N > 0
+    tuple fields,  # IN the arrays of chains_of
+    double[::1] log_z,  # OUT (n_chains,)
+    int n_threads,
+):
+    """Compute the log-partition of each chain; return a chain whose labelings are all forbidden, or -1."""
+    cdef:
+        SegmentChains[floating] chains = chains_of(unary, fields)
+        Threads threads = threads_of(n_threads)
+        int64_t failed
+    with nogil:
+        failed = sum_segments(chains, threads, &log_z[0])
     return failed
 
 

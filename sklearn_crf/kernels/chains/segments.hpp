@@ -149,39 +149,44 @@ private:
 template <class Real, bool is_max>
 class RestOfChain {
 public:
-    // Score of the rest of the chain, from a run that begins at a node and after a run that ends there, (n, K); and the
-    // constant subtracted at each node, (n,).
+    // Score of the rest of the chain, from a run that begins at a node and after a run that ends there, (n_rows, K); and
+    // the constant subtracted at each node, (n_rows,). Node s has row s % n_rows.
     std::vector<double> begin, after, constant;
     std::vector<i32> end, next;  // (n, K) for maxima: end of the best run that begins here; best state after a run
     std::vector<double> own, within, opening;  // (V,) scores of a node, of extending a run to it, of a new run
     using Runs = std::conditional_t<is_max, BestRuns, OpenRuns>;
     Runs& runs;
 
-    RestOfChain(i64 longest, Runs& runs)
-        : begin(longest * runs.K), after(longest * runs.K), constant(longest), end(is_max ? longest * runs.K : 0),
-          next(end.size()), own(runs.V), within(runs.V), opening(runs.V), runs(runs), K(runs.K) {}
+    double total_constant = 0;  // sum of the constants of all nodes
+
+    // n_rows: the largest number of nodes of a chain; or 2, if only the score of the whole chain is needed
+    RestOfChain(i64 n_rows, Runs& runs)
+        : begin(n_rows * runs.K), after(n_rows * runs.K), constant(n_rows), end(is_max ? n_rows * runs.K : 0),
+          next(end.size()), own(runs.V), within(runs.V), opening(runs.V), runs(runs), K(runs.K), n_rows(n_rows) {}
 
     // Returns the score of the whole chain without the constants, or -inf if every labeling is forbidden.
     double run(SegmentChain<Real>& chain, const double* durations) {
         const i64 n = chain.n_nodes;
         runs.start(durations);
+        total_constant = 0;
         for (i64 i = 0; i < n; ++i) {
-            const i64 s = n - 1 - i;
-            double *here = begin.data() + s * K, *left = after.data() + s * K;
+            const i64 s = n - 1 - i, row = s % n_rows, later = (s + 1) % n_rows;
+            double *here = begin.data() + row * K, *left = after.data() + row * K;
             for (i64 a = 0; a < K; ++a) own[a] = chain.own(s, a);
             for (i64 a = 0; a < K; ++a) opening[a] = own[a] + chain.ends(s, a);
             if (i) {
                 const double* table = chain.table(s + 1);
-                if constexpr (is_max) runs.leave(here + K, table, chain.has_mixed_tables(), left);
-                else runs.leave(here + K, table, 1, K, left);
-                for (i64 a = 0; a < K; ++a) within[a] = own[a] + table[a * K + a] - constant[s + 1];
+                const double* out = begin.data() + later * K;
+                if constexpr (is_max) runs.leave(out, table, chain.has_mixed_tables(), left);
+                else runs.leave(out, table, 1, K, left);
+                for (i64 a = 0; a < K; ++a) within[a] = own[a] + table[a * K + a] - constant[later];
             } else {
                 std::fill_n(left, K, 0.0);
             }
             runs.template read_spans<false>(chain, i, s);
             runs.step(i, !s, within.data(), left, opening.data(), here);
             for (i64 a = 0; a < K; ++a) here[a] += chain.begins(s, a);
-            subtract_constant(s, here);
+            subtract_constant(row, here);
             if constexpr (is_max)
                 for (i64 a = 0; a < K; ++a) {
                     end[s * K + a] = i32(n - 1 - runs.begun[a]);
@@ -196,14 +201,15 @@ public:
     }
 
 private:
-    const i64 K;
+    const i64 K, n_rows;
 
-    void subtract_constant(i64 s, double* here) {
+    void subtract_constant(i64 row, double* here) {
         double best = *std::max_element(here, here + K);
         // With least durations, no run may begin here.
         if (best == -kInfinity) best = *std::max_element(own.begin(), own.begin() + K);
-        constant[s] = best > -kInfinity ? best : 0;
-        for (i64 a = 0; a < K; ++a) here[a] -= constant[s];
+        constant[row] = best > -kInfinity ? best : 0;
+        total_constant += constant[row];
+        for (i64 a = 0; a < K; ++a) here[a] -= constant[row];
     }
 };
 
@@ -379,6 +385,23 @@ private:
         }
     }
 };
+
+// Writes the log-partition of every chain to `log_z` (n_chains,), in memory for D durations of K states. Returns a chain
+// whose labelings are all forbidden, or -1.
+template <class Real>
+i64 sum_segments(const SegmentChains<Real>& c, const Threads& threads, double* log_z) {
+    return c.first_failed(threads, [&](i64 block) -> i64 {
+        OpenRuns runs(c.n_states, c.n_durations, c.least);
+        RestOfChain<Real, false> rest(2, runs);
+        for (i64 number = c.blocks[block]; number < c.blocks[block + 1]; ++number) {
+            SegmentChain<Real> chain(c, number);
+            const double total = rest.run(chain, c.durations + c.duration_type[number] * c.n_states * c.n_durations);
+            if (total == -kInfinity) return number;
+            log_z[number] = total + rest.total_constant;
+        }
+        return -1;
+    });
+}
 
 // Writes the best labeling of every chain. Returns a chain whose labelings are all forbidden, or -1.
 template <class Real>

@@ -1,5 +1,7 @@
 """Exact inference on chains that score the durations of runs."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -56,6 +58,10 @@ def test_results_equal_enumeration(shape, scale, dtype, layout):
     assert found.bound == "exact"
     assert found.log_z == pytest.approx(log_z, rel=1e-12, abs=1e-10)
     assert_statistics(found.statistics, expected, tol)
+    of_chains = SegmentInference().log_partitions(model)
+    assert of_chains.sum() == pytest.approx(log_z, rel=1e-12, abs=1e-10)
+    parts = np.add.reduceat(found.log_z_terms, model.chain_ptr[:-1])
+    assert_allclose(of_chains, parts, rtol=1e-12, atol=1e-9)
     best = SegmentInference().map(model)
     assert best.score == pytest.approx(scores.max(), rel=1e-12, abs=1e-10)
     assert best.certified
@@ -119,6 +125,8 @@ def test_infeasible_chain_is_named():
         AutoMarginals().marginals(model)
     with pytest.raises(ValueError, match="every labeling of nodes 2, 3, 4 is forbidden"):
         AutoMap().map(model)
+    with pytest.raises(ValueError, match="every labeling of nodes 2, 3, 4 is forbidden"):
+        SegmentInference().log_partitions(model)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -236,6 +244,7 @@ def test_same_bits_for_any_number_of_threads(dtype):
             assert_array_equal(ours, theirs)
     labels = [SegmentInference().map(model, n_threads=n).labels for n in (1, 3)]
     assert_array_equal(*labels)
+    assert_array_equal(*(SegmentInference().log_partitions(model, n_threads=n) for n in (1, 3)))
     assert_array_equal(*(SegmentInference().sample(model, 3, random_state=0, n_threads=n) for n in (1, 3)))
     alone = []
     for start, stop, kind in zip(*(model.graph.chain_ptr[k : k + 7] for k in (0, 1)), model.duration_type, strict=True):
@@ -257,6 +266,37 @@ def test_long_chain(scale):
     assert (found.statistics.durations * lengths).sum() <= 100_000 + 1e-3
     best = SegmentInference().map(model)
     assert best.score <= found.log_z * (1 + 1e-12) + 1e-6
+    assert SegmentInference().log_partitions(model)[0] == pytest.approx(found.log_z, rel=1e-12)
+
+
+LIMITED = """
+import resource
+import numpy as np
+from sklearn_crf.graphs import lattice
+from sklearn_crf.inference.exact._segments import SegmentInference
+from sklearn_crf.models import PairwiseModel, SegmentModel
+
+n = 3_000_000
+plain = PairwiseModel(lattice((n,)), np.zeros((n, 3)), np.zeros((1, 3, 3)))
+model = SegmentModel(plain, np.zeros((3, 4)))
+log_z = SegmentInference().log_partitions(model)[0]
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + 30_000_000
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+assert SegmentInference().log_partitions(model)[0] == log_z
+assert abs(log_z / (n * np.log(3)) - 1) < 1e-9
+try:
+    SegmentInference().marginals(model)
+except MemoryError:
+    print("done")
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is limited as on Linux")
+def test_log_partitions_need_no_memory_for_nodes():
+    # A number for each state of each node takes 72 MB. The limit leaves 30 MB.
+    found = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=False)
+    assert found.stdout == "done\n", found.stderr
 
 
 def test_read_only_scores_and_known_labels():
@@ -319,6 +359,7 @@ def test_no_nodes():
     found = SegmentInference().marginals(empty)
     assert found.log_z == 0
     assert found.statistics.durations.shape == (1, 2, 3)
+    assert SegmentInference().log_partitions(empty).shape == (0,)
     assert SegmentInference().map(empty).labels.shape == (0,)
     assert SegmentInference().sample(empty, 2).shape == (2, 0)
 
