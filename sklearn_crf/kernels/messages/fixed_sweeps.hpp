@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 #include "core/pool.hpp"
@@ -90,8 +91,21 @@ struct SweptMessages : SweptLoss {
         cavities.assign(n_slots * K, 0.0);
         if (field.n_features > 1) pairs.assign(n_slots / 2 * K * K, 0.0);
         threads.share(n_blocks, [&](i64 block) {
-            Block own(*this, tables + block * n_types * field.n_features * K * K);
-            for (i64 c = blocks[block]; c < blocks[block + 1]; c++) own.run(ranges[2 * c], ranges[2 * c + 1]);
+            double* cells = tables + block * n_types * field.n_features * K * K;
+            const auto run = [&](auto n_states) {
+                Block<decltype(n_states)> own(*this, cells, n_states);
+                for (i64 c = blocks[block]; c < blocks[block + 1]; c++) own.run(ranges[2 * c], ranges[2 * c + 1]);
+            };
+            // Loops of known length are unrolled.
+            switch (K) {
+                case 3: return run(Known<3>());
+                case 4: return run(Known<4>());
+                case 5: return run(Known<5>());
+                case 6: return run(Known<6>());
+                case 7: return run(Known<7>());
+                case 8: return run(Known<8>());
+                default: return run(K);
+            }
         });
     }
 
@@ -103,17 +117,23 @@ private:
 
     Real* kept(i64 sweep) const { return messages + (is_learning() ? sweep : 0) * n_slots * field.width; }
 
+    template <i64 n>
+    using Known = std::integral_constant<i64, n>;
+
+    // States: the number of states, as a number or as a constant
+    template <class States>
     struct Block {
         SweptMessages& of;
         const Field<Real>& field;
         double* tables;
-        const i64 K, W;
+        const States K;
+        const i64 W;
         std::vector<double> work, left, right, cavity, slope, share, given, total;
         std::vector<Real> factor;
         std::vector<const Real*> rows;
 
-        Block(SweptMessages& of, double* tables)
-            : of(of), field(of.field), tables(tables), K(field.n_columns), W(field.width), work((6 + 2 * K) * W),
+        Block(SweptMessages& of, double* tables, States n_states)
+            : of(of), field(of.field), tables(tables), K(n_states), W(field.width), work((6 + 2 * K) * W),
               left((of.largest_degree + 1) * K), right((of.largest_degree + 1) * K), cavity(of.largest_degree * K),
               slope(of.largest_degree * K), share(K * K), given(K * K), total(K), factor(K * W), rows(of.largest_degree) {}
 
@@ -180,7 +200,7 @@ private:
             const double of_label = label >= 0 ? belief[label] : 0, log_z = to_probabilities(belief, K);
             if (!of.is_learning()) return;
             double* derivative = of.unary + s * K;
-            std::fill_n(derivative, K, 0.0);
+            std::fill_n(derivative, i64(K), 0.0);
             of.terms[s] = 0;
             if (label < 0 || (of.loss == CLIQUE && n && !of.is_clique(s))) return;
             of.terms[s] = of.of_node(of.loss, belief, K, label, of_label - log_z, of.weight_of(s), derivative);
@@ -203,8 +223,8 @@ private:
                 if (half_edge & 1) continue;
                 double *here = of.cavities.data() + q * K, *there = of.cavities.data() + i64(field.reverse[q]) * K;
                 if (of.is_learning() && (of.is_clique(s) || of.is_clique(field.neighbor[q]))) {
-                    std::fill_n(here, K, 0.0);
-                    std::fill_n(there, K, 0.0);
+                    std::fill_n(here, i64(K), 0.0);
+                    std::fill_n(there, i64(K), 0.0);
                     continue;
                 }
                 for (i64 a = 0; a < K; a++)
@@ -216,8 +236,8 @@ private:
                     for (double& each : share) each *= power;
                 }
                 add_pair(half_edge >> 1, [&](i64 a, i64 b) { return share[a * K + b]; });
-                std::fill_n(here, K, 0.0);
-                std::fill_n(there, K, 0.0);
+                std::fill_n(here, i64(K), 0.0);
+                std::fill_n(there, i64(K), 0.0);
                 for (i64 a = 0; a < K; a++)
                     for (i64 b = 0; b < K; b++) {
                         here[a] += share[a * K + b];
@@ -301,32 +321,35 @@ private:
             // In the forward half, messages from later nodes have not been updated yet.
             const Real *late = of.kept(forwards ? k - 1 : k) + first * W, *early = of.kept(k) + first * W;
             for (i64 j = 0; j < n; j++) rows[j] = (of.rank[field.neighbor[first + j]] > place ? late : early) + j * W;
-            if (field.semiring == SUM_PROBABILITY) cavities_of_products(s, n);
+            if (field.semiring == SUM_PROBABILITY) cavities_of_products(s, n, is_sent);
             else cavities_of_scores(s, n);
             for (i64 j = 0; j < n; j++)
                 if (is_sent(j)) undo_message(first + j, cavity.data() + j * K, slope.data() + j * K);
             add_to_inputs(s, slope.data(), is_sent);
         }
 
-        void cavities_of_products(i64 s, i64 n) {
+        // Only the cavities of sent messages are needed.
+        template <class Sent>
+        void cavities_of_products(i64 s, i64 n, Sent is_sent) {
             const Real* unary = field.unary + s * W;
             for (i64 a = 0; a < K; a++) {
                 left[a] = unary[a];
-                right[n * K + a] = 1;
+                total[a] = 1;
             }
             for (i64 j = 0; j < n; j++)
                 for (i64 a = 0; a < K; a++) left[(j + 1) * K + a] = left[j * K + a] * rows[j][a];
             for (i64 j = n - 1; j >= 0; j--) {
-                const double inverse_power = 1 / field.power_of(field.half_edge[field.ptr[s] + j] >> 1);
-                for (i64 a = 0; a < K; a++) {
-                    const double own = rows[j][a];
-                    right[j * K + a] = right[(j + 1) * K + a] * own;
-                    const double others = left[j * K + a] * right[(j + 1) * K + a];
-                    cavity[j * K + a] = inverse_power == 1 ? others
-                                        : own == 0         ? 0.0
-                                        : inverse_power == 2 ? others / own
-                                                             : others * std::pow(own, 1 - inverse_power);
+                if (is_sent(j)) {
+                    const double inverse_power = 1 / field.power_of(field.half_edge[field.ptr[s] + j] >> 1);
+                    double* own = cavity.data() + j * K;
+                    for (i64 a = 0; a < K; a++) own[a] = left[j * K + a] * total[a];
+                    if (inverse_power == 2)
+                        for (i64 a = 0; a < K; a++) own[a] = rows[j][a] == 0 ? 0.0 : own[a] / rows[j][a];
+                    else if (inverse_power != 1)
+                        for (i64 a = 0; a < K; a++)
+                            own[a] = rows[j][a] == 0 ? 0.0 : own[a] * std::pow(double(rows[j][a]), 1 - inverse_power);
                 }
+                for (i64 a = 0; a < K; a++) total[a] *= rows[j][a];
             }
         }
 
@@ -362,7 +385,7 @@ private:
             if (field.semiring != SUM_PROBABILITY) undo_scores(half_edge, c, own, power, by_cavity);
             else if (field.on) undo_potts(half_edge, c, own, power, by_cavity);
             else undo_table(half_edge, c, own, power, by_cavity);
-            std::fill_n(own, K, 0.0);
+            std::fill_n(own, i64(K), 0.0);
         }
 
         // Subtracts the mean from a derivative with respect to a message. The loss does not depend on the scale of
