@@ -263,7 +263,6 @@ def write_learnings():
     rows = [["name", "loss", "needs", "gives"]]
     for name, kind in LEARNINGS.items():
         needs = [f"every label: {kind.why_not['missing labels']}"] if kind.needs_labels else []
-        needs += [] if kind.takes_factors else [f"no larger factors: {kind.why_not['factors']}"]
         rows.append(
             [
                 f':class:`"{name}" <sklearn_crf.learning.{kind.__name__}>`',

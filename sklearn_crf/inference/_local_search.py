@@ -53,17 +53,12 @@ def _agreement(model):
     return np.ascontiguousarray(tables[..., 0, 0] - tables[..., 0, 1])
 
 
-def group_updates(graph, schedule, frozen=None):
+def group_updates(graph, schedule):
     """Return groups of nodes in update order; a group of one colour has no inner edges, so threads can share it."""
-    # frozen: (N,) bool or None, nodes to leave out
     if schedule == "sequential":
-        groups = [np.arange(graph.n_nodes, dtype=np.int32)]
-    else:
-        nodes, ptr = graph.colouring
-        groups = [nodes[a:b] for a, b in pairwise(ptr)]
-    if frozen is not None:
-        groups = [nodes[~frozen[nodes]] for nodes in groups]
-    return groups
+        return [np.arange(graph.n_nodes, dtype=np.int32)]
+    nodes, ptr = graph.colouring
+    return [nodes[a:b] for a, b in pairwise(ptr)]
 
 
 def sweep(run, groups, update, unary, *arguments):

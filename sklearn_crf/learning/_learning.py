@@ -61,8 +61,7 @@ class Learning(ChecksOwnMethods, _FeatureOptions):
     takes_segments : bool
         Whether durations of runs may have scores.
     why_not : dict of str to str
-        Reasons for error messages: why every node needs a label ("missing labels"), why factors are not supported
-        ("factors").
+        Reason for the error message: why every node needs a label ("missing labels").
     takes_bounds : bool
         Whether weights can be constrained to be non-negative.
     has_distribution : bool
@@ -310,16 +309,13 @@ class Learning(ChecksOwnMethods, _FeatureOptions):
         """
         if not self.takes_factors and any(batch.example.has_factors for batch in batches):
             raise ValueError(
-                f"learning={self.name!r} supports only nodes and edges{self._format_reason('factors')}, but examples "
-                "have other factors: use 'exact', 'relaxation', 'loopy', 'piecewise', 'pseudolikelihood' or "
-                "'max_margin'."
+                f"learning={self.name!r} supports only nodes and edges, but examples have other factors: use 'exact', "
+                "'relaxation', 'loopy', 'piecewise', 'pseudolikelihood' or 'max_margin'."
             )
         if self.needs_labels:
             for batch in batches:
-                require_complete(batch, f"learning={self.name!r}{self._format_reason('missing labels')}")
-
-    def _format_reason(self, what: str) -> str:
-        return f" ({self.why_not[what]})" if what in self.why_not else ""
+                reason = f" ({self.why_not['missing labels']})" if self.why_not else ""
+                require_complete(batch, f"learning={self.name!r}{reason}")
 
     # Training ------------------------------------------------------------------------------------------------------
 

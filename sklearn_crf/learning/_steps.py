@@ -187,7 +187,7 @@ class ContrastiveDivergenceTraining(SteppedLearning):
     """
 
     name = "cd"
-    why_not: ClassVar[dict[str, str]] = {"factors": "its sampler goes from node to node along edges"}
+    takes_factors = True
     _parameter_constraints: ClassVar[dict] = {
         "n_sweeps": [Interval(Integral, 1, None, closed="left")],
         **SteppedLearning._parameter_constraints,

@@ -182,9 +182,10 @@ class GibbsSampler(GibbsChains):
         return [copy_initial_labels(model, labels) for labels in (init if init.ndim == 2 else [init] * self.n_chains)]
 
 
-def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
+def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1):
     """Return labels after some Gibbs sweeps from given labels: the negative phase of contrastive divergence."""
-    # labels: (N,) of int; frozen: (N,) of bool; returns: (N,), int32
+    # labels: (N,) of int, or None to start from the best state of each node; returns: (N,), int32
+    labels = find_nearest_allowed(model, label_nodes_independently(model)) if labels is None else labels
     labels = check_labels(model, labels).copy()
     if n_sweeps < 0:
         raise ValueError(f"n_sweeps must not be negative, got {n_sweeps!r}.")
@@ -196,20 +197,16 @@ def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
             checkpoint()
             annealing_sweep(arrays, unary, 1.0, stream_key(int(seed), 0, number), labels, cells, workspace)
         return labels
-    if frozen is not None:
-        frozen = np.asarray(frozen, dtype=bool)
-        if frozen.shape != labels.shape:
-            raise ValueError(f"frozen must have shape {labels.shape}, got {frozen.shape}.")
-    return swept(LabelChain(model, labels, seed, 0, make_range_runner(n_threads), frozen), n_sweeps).values
+    return swept(LabelChain(model, labels, seed, 0, make_range_runner(n_threads)), n_sweeps).values
 
 
 class LabelChain:
     """A Markov chain: its labels, which change in place, and its position in the stream of random numbers."""
 
-    def __init__(self, model, labels, seed, number, run, frozen=None):
+    def __init__(self, model, labels, seed, number, run):
         self.values = labels
         self._arguments = build_local_arguments(model)
-        self._groups = group_updates(model.graph, "checkerboard", frozen)
+        self._groups = group_updates(model.graph, "checkerboard")
         self._stream = int(seed), number
         self._n_drawn = 0
         self._run = run

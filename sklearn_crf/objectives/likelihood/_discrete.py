@@ -129,12 +129,9 @@ class ContrastiveDivergence(Objective):
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         labels = check_labels(model, labels, may_miss=True)
-        observed = labels >= 0
-        if not observed.all():
-            start = np.where(observed, labels, np.argmax(model.unary, axis=1) if state is None else state)
-            labels = gibbs_sweeps(
-                model, start.astype(np.int32), self.n_sweeps, seed + 1, n_threads=n_threads, frozen=observed
-            )
+        observed = clamp_known_labels(model, labels)
+        if observed is not None:
+            labels = gibbs_sweeps(observed, state, self.n_sweeps, seed + 1, n_threads=n_threads)
         drawn = gibbs_sweeps(model, labels, self.n_sweeps, seed, n_threads=n_threads)
         return Loss(
             statistics=compute_labeling_statistics(model, drawn).minus(compute_labeling_statistics(model, labels)),

@@ -16,7 +16,7 @@ from sklearn_crf.inference._allowed_labels import find_nearest_allowed
 from sklearn_crf.inference._local_search import random_labels
 from sklearn_crf.inference.local._gibbs import gibbs_sweeps
 from sklearn_crf.kernels.local.local import stream_key, uniforms
-from sklearn_crf.models import PairwiseModel, clamped, score
+from sklearn_crf.models import PairwiseModel, clamped, factor_graph_of, score
 
 
 def stream(seed, chain, sweep, n):
@@ -217,13 +217,15 @@ def test_warm_start_is_where_the_chains_begin():
     assert again.state[1].mean() > 0.9
 
 
-def test_frozen_nodes_keep_their_labels():
+@pytest.mark.parametrize("as_factors", [False, True])
+def test_clamped_sweeps_keep_known_labels(as_factors):
     model = random_model("grid", 3, seed=6)
     labels = np.arange(9) % 3
-    frozen = np.arange(9) % 2 == 0
-    found = np.stack([gibbs_sweeps(model, labels, 2, seed, frozen=frozen) for seed in range(200)])
-    np.testing.assert_array_equal(found[:, frozen], np.tile(labels[frozen], (200, 1)))
-    exact = BruteForce().marginals(clamped(model, np.where(frozen, labels, -1))).unary
+    known = np.arange(9) % 2 == 0
+    observed = clamped(factor_graph_of(model) if as_factors else model, np.where(known, labels, -1))
+    found = np.stack([gibbs_sweeps(observed, None, 2, seed) for seed in range(200)])
+    np.testing.assert_array_equal(found[:, known], np.tile(labels[known], (200, 1)))
+    exact = BruteForce().marginals(observed).unary
     shares = np.stack([(found == k).mean(axis=0) for k in range(3)], axis=1)
     assert np.abs(shares - exact).max() < 0.15
 
@@ -267,8 +269,6 @@ def test_bad_starts_are_named():
         GibbsSampler().marginals(model, init=np.zeros((2, 6), dtype=int))
     with pytest.raises(ValueError, match="labels must be between"):
         gibbs_sweeps(model, np.full(6, 3), 1, 0)
-    with pytest.raises(ValueError, match="frozen must have shape"):
-        gibbs_sweeps(model, np.zeros(6, dtype=int), 1, 0, frozen=[True])
     with pytest.raises(ValueError, match="n_sweeps must not be negative"):
         gibbs_sweeps(model, np.zeros(6, dtype=int), -1, 0)
     forbidding = replace(model, unary=np.where(np.arange(3) == 1, -np.inf, model.unary))
