@@ -4,7 +4,7 @@ from cython cimport floating
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
-from sklearn_crf.kernels.core.blas cimport dgemm, sgemm
+from sklearn_crf.kernels.core.blas cimport blas
 from sklearn_crf.kernels.core.dense_features cimport DenseFeatures
 from sklearn_crf.kernels.core.pair_weights cimport PairWeights
 from sklearn_crf.kernels.core.pool cimport Threads, threads_of
@@ -105,8 +105,7 @@ def predict_chains(
     if ends.shape[0]:
         chains.ends = &ends[0, 0]
     if dense_weights.shape[0]:
-        dense.n_features, dense.weights = dense_weights.shape[1], &dense_weights[0, 0]
-        dense.gemm = sgemm if floating is float else dgemm
+        dense.n_features, dense.weights, dense.blas = dense_weights.shape[1], &dense_weights[0, 0], &blas
         chains.dense = &dense
     else:
         sparse.n_columns, sparse.ptr = intercept.shape[0], &pair_ptr[0]
@@ -358,8 +357,7 @@ def risk_of_chains(
         factors = run_factors_of(runs)
         risk.runs = &factors
     if dense_weights.shape[0]:
-        dense.n_features, dense.weights, dense.sum = dense_weights.shape[1], &dense_weights[0, 0], dgemm
-        dense.gemm = sgemm if floating is float else dgemm
+        dense.n_features, dense.weights, dense.blas = dense_weights.shape[1], &dense_weights[0, 0], &blas
         risk.dense = &dense
     elif pair_weights.shape[0]:
         sparse.n_features, sparse.pair_ptr, sparse.pair_column = pair_ptr.shape[0] - 1, &pair_ptr[0], &pair_column[0]

@@ -1,4 +1,16 @@
-"""Addresses of the matrix products of SciPy's BLAS, for use in C++."""
+"""Products of SciPy's BLAS, for use in C++."""
 
-cdef void* sgemm
-cdef void* dgemm
+from libc.stdint cimport int64_t
+
+cdef extern from "core/blas.hpp" namespace "crf" nogil:
+    cdef cppclass Blas:
+        void* sgemm
+        void* dgemm
+        void* sgemv
+        void* dgemv
+        void multiply "multiply<double>"(
+            char, char, int64_t, int64_t, int64_t, const double*, int64_t, const double*, int64_t, double, double*,
+            int64_t
+        )
+
+cdef Blas blas

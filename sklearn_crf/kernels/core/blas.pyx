@@ -1,4 +1,4 @@
-"""Addresses of the matrix products of SciPy's BLAS, for use in C++."""
+"""Addresses of the products of SciPy's BLAS, for use in C++."""
 
 from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 
@@ -11,5 +11,5 @@ cdef void* address_of(name):
     return PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule))
 
 
-sgemm = address_of("sgemm")
-dgemm = address_of("dgemm")
+blas.sgemm, blas.dgemm = address_of("sgemm"), address_of("dgemm")
+blas.sgemv, blas.dgemv = address_of("sgemv"), address_of("dgemv")

@@ -3,7 +3,7 @@
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from sklearn_crf.kernels.core.blas cimport dgemm, sgemm
+from sklearn_crf.kernels.core.blas cimport blas
 from sklearn_crf.kernels.core.dense_features cimport DenseFeatures
 from sklearn_crf.kernels.core.pool cimport Threads, threads_of
 from sklearn_crf.kernels.cuts.binary_edge cimport Choice, EdgeScores, LatticeShape, Rounding, capacity, edge_scores
@@ -261,7 +261,7 @@ def best_cuts(
         BestCuts[floating] cuts
         Threads threads = threads_of(n_threads)
     cuts.features.n_features, cuts.features.weights, cuts.intercept = weights.shape[0], &weights[0], intercept
-    cuts.features.gemm = sgemm if floating is float else dgemm
+    cuts.features.blas = &blas
     cuts.tables, cuts.n_types, cuts.n_edge_features = &tables[0, 0, 0, 0], tables.shape[0], tables.shape[1]
     cuts.most_score = most_score
     cuts.rounding.most, cuts.rounding.precision, cuts.rounding.mode = rounding

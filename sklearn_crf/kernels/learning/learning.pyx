@@ -4,7 +4,7 @@ from cython cimport floating
 from libc.math cimport INFINITY, exp, log
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t
 
-from sklearn_crf.kernels.core.blas cimport dgemm, sgemm
+from sklearn_crf.kernels.core.blas cimport blas
 from sklearn_crf.kernels.core.dense_features cimport DenseFeatures
 from sklearn_crf.kernels.core.pair_weights cimport PairWeights
 from sklearn_crf.kernels.core.pool cimport Threads, threads_of
@@ -250,8 +250,7 @@ cdef open_features(RowFeatures[floating]* features, const double[:, ::1] weights
     features.weights = &weights[0, 0] if weights.shape[1] else NULL
     features.matrix.n_features = weights.shape[1]
     features.matrix.weights = &rounded[0, 0] if rounded.shape[1] else NULL
-    features.matrix.gemm = sgemm if floating is float else dgemm
-    features.matrix.sum = dgemm
+    features.matrix.blas = &blas
 
 
 # Scores of stored assignments relative to the true assignment, their probabilities, and the gradients.

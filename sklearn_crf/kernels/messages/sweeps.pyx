@@ -4,7 +4,7 @@ from cython cimport floating
 from libc.math cimport INFINITY, isinf, log
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from sklearn_crf.kernels.core.blas cimport dgemm, sgemm
+from sklearn_crf.kernels.core.blas cimport blas
 from sklearn_crf.kernels.core.dense_features cimport DenseFeatures
 from sklearn_crf.kernels.core.pool cimport Threads, threads_of
 from sklearn_crf.kernels.decoding cimport decode_in_order
@@ -563,9 +563,8 @@ def risk_of_graphs(
     cdef:
         GraphRisk[floating] risk
         Threads threads = threads_of(n_threads)
-    risk.features.n_features, risk.features.sum = weights.shape[1], dgemm
+    risk.features.n_features, risk.features.blas = weights.shape[1], &blas
     risk.features.weights = &weights[0, 0] if weights.shape[1] else NULL
-    risk.features.gemm = sgemm if floating is float else dgemm
     risk.n_classes, risk.n_types, risk.n_features = n_classes, tables.shape[0], tables.shape[1]
     risk.intercept = &intercept[0] if intercept.shape[0] else NULL
     risk.tables, risk.spread, risk.is_potts = &tables[0, 0, 0, 0], &spread[0, 0], is_potts

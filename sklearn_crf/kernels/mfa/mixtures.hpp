@@ -9,13 +9,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/types.hpp"
+#include "core/blas.hpp"
 #include "core/pool.hpp"
 #include "mixture_tiles.hpp"
 
 namespace crf {
-
-using Gemm = void (*)(char*, char*, int*, int*, int*, double*, double*, int*, double*, int*, double*, double*, int*);
 
 // Maximum number of values in a tile, which stay in the second-level cache. Maximum number of samples in a tile, which
 // are enough for fast matrix products.
@@ -31,7 +29,7 @@ struct Forms {
     const double* inverse_noise;  // (G, d)
     const i64* group;  // (S,) row of inverse_noise, ascending
     i64 n_components, n_factors, n_features;
-    Gemm gemm;
+    const Blas* blas;
 
     i64 size() const { return (n_factors + 1) * (n_features + 1); }  // number of values in the forms of a component
 
@@ -49,22 +47,14 @@ struct Forms {
     // out = a b; a is (n_rows, n_inner).
     void multiply(const double* a, i64 n_rows, i64 n_inner, const double* b, i64 b_stride, i64 n_columns, double* out,
                   i64 stride) const {
-        char plain = 'N';
-        int columns = int(n_columns), rows = int(n_rows), inner = int(n_inner), b_step = int(b_stride);
-        int a_step = int(std::max<i64>(n_inner, 1)), step = int(stride);
-        double one = 1, zero = 0;
-        gemm(&plain, &plain, &columns, &rows, &inner, &one, const_cast<double*>(b), &b_step, const_cast<double*>(a),
-             &a_step, &zero, out, &step);
+        blas->multiply<double>('N', 'N', n_columns, n_rows, n_inner, b, b_stride, a, std::max<i64>(n_inner, 1),
+                               0, out, stride);
     }
 
     // out += a b'; a is (n_rows, n), b (n_columns, n), out (n_rows, n_columns).
     void add_products(const double* a, i64 n_rows, i64 a_stride, const double* b, i64 n_columns, i64 b_stride, i64 n,
                       double* out) const {
-        char plain = 'N', turned = 'T';
-        int columns = int(n_columns), rows = int(n_rows), inner = int(n), a_step = int(a_stride), b_step = int(b_stride);
-        double one = 1;
-        gemm(&turned, &plain, &columns, &rows, &inner, &one, const_cast<double*>(b), &b_step, const_cast<double*>(a),
-             &a_step, &one, out, &columns);
+        blas->multiply<double>('T', 'N', n_columns, n_rows, n, b, b_stride, a, a_stride, 1, out, n_columns);
     }
 };
 

@@ -3,17 +3,16 @@
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
-from sklearn_crf.kernels.core.blas cimport dgemm
+from sklearn_crf.kernels.core.blas cimport Blas, blas
 from sklearn_crf.kernels.core.pool cimport Threads, threads_of
 
 cdef extern from "mixtures.hpp" namespace "crf" nogil:
-    ctypedef void (*Gemm)(char*, char*, int*, int*, int*, double*, double*, int*, double*, int*, double*, double*, int*)
     cdef cppclass Forms:
         const double* linear
         const double* inverse_noise
         const int64_t* group
         int64_t n_components, n_factors, n_features
-        Gemm gemm
+        const Blas* blas
     cdef cppclass Blocks:
         const double* samples
         const double* weight
@@ -39,8 +38,6 @@ cdef extern from "mixtures.hpp" namespace "crf" nogil:
     void add_class_moments "crf::class_moments"(const Forms&, const Blocks&, double*, const Threads&) except +
     void write_class_scores "crf::class_scores"(const Forms&, const Rows&, int64_t, double*, const Threads&) except +
 
-cdef Gemm gemm = <Gemm> dgemm
-
 # Number of samples that k-means compares with all centres at once.
 cdef Py_ssize_t AT_ONCE = 512
 
@@ -51,7 +48,7 @@ cdef Forms forms_of(const double[:, :, ::1] linear, const double[:, ::1] inverse
     forms.inverse_noise = &inverse_noise[0, 0] if inverse_noise.shape[1] else NULL
     forms.linear, forms.group = &linear[0, 0, 0], &group[0]
     forms.n_components, forms.n_factors = linear.shape[0], linear.shape[1] - 1
-    forms.n_features, forms.gemm = inverse_noise.shape[1], gemm
+    forms.n_features, forms.blas = inverse_noise.shape[1], &blas
     return forms
 
 
@@ -123,7 +120,7 @@ def class_moments(
         Threads threads = threads_of(n_threads)
         Forms forms
         Blocks samples = blocks_of(blocks)
-    forms.n_features, forms.gemm = moments.shape[1] - 1, gemm
+    forms.n_features, forms.blas = moments.shape[1] - 1, &blas
     with nogil:
         add_class_moments(forms, samples, &moments[0, 0, 0], threads)
 
@@ -176,8 +173,8 @@ cdef bint assign_to_nearest(
     """Compute labels and sums for given centres; return whether any label has changed."""
     cdef:
         Py_ssize_t tile, start, i, j, k, own
-        int n, stride = <int> AT_ONCE
-        double best, score, square, w, largest = -1, one = 1, zero = 0
+        int n
+        double best, score, square, w, largest = -1
         const double* x
         bint changed = False
     found.inertia = found.farthest = 0
@@ -189,8 +186,8 @@ cdef bint assign_to_nearest(
     for tile in range((X.shape[0] + AT_ONCE - 1) // AT_ONCE):
         start = tile * AT_ONCE
         n = <int> min(AT_ONCE, X.shape[0] - start)
-        gemm(b"T", b"N", &n, &found.n_clusters, &found.n_features, &one, <double*> &X[start, 0], &found.n_features,
-             found.centres, &found.n_features, &zero, found.products, &stride)
+        blas.multiply(b"T", b"N", n, found.n_clusters, found.n_features, &X[start, 0], found.n_features,
+                      found.centres, found.n_features, 0, found.products, AT_ONCE)
         for i in range(n):
             own, best = 0, found.squares[0] - 2 * found.products[i]
             for k in range(1, found.n_clusters):
