@@ -439,8 +439,8 @@ def check_named_classes(classes, least=2):
     if classes.ndim != 1 or len(classes) < least:
         noun = "class" if least == 1 else "classes"
         raise ValueError(f"classes must be a 1-D array of at least {least} {noun}, got shape {classes.shape}.")
-    if classes.dtype.kind not in "biufUS":
-        raise ValueError(f"classes must be numbers or strings, got {classes.dtype}: {classes}.")
+    if classes.dtype.kind not in "biufUS" or (classes.dtype.kind == "f" and np.isnan(classes).any()):
+        raise ValueError(f"classes must be numbers or strings, none missing, got {classes.dtype}: {classes}.")
     return np.unique(classes)
 
 
@@ -452,6 +452,14 @@ def sort_cost_by_class(cost, classes):
             "cost must be a matrix, where cost[a][b] is the cost of predicting class a when b is true, got a dict: "
             "list its rows in the order of the classes parameter. To weight true classes, use class_weight."
         )
+    if hasattr(cost, "columns") and (names := cost.columns.tolist()) + cost.index.tolist() != 2 * [*range(len(names))]:
+        order = np.unique(names if classes is None else classes).tolist()
+        if len(set(names)) < len(names) or not set(names) == set(cost.index) == set(order):
+            raise InvalidParameterError(
+                "cost is a frame, so its rows and columns must both be named by the classes, got rows "
+                f"{cost.index.tolist()} and columns {names}: rename them, or pass cost.to_numpy()."
+            )
+        return cost.loc[order, order].to_numpy()
     if classes is None or cost is None or isinstance(cost, str):
         return cost
     first = np.unique(np.asarray(classes), return_index=True)[1]

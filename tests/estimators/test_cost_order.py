@@ -52,3 +52,27 @@ def test_costs_are_in_the_order_of_the_named_classes(name):
     np.testing.assert_array_equal(make(COST, NAMES).fit(X, y).predict(X), expected)
     np.testing.assert_array_equal(make(SORTED, sorted(NAMES)).fit(X, y).predict(X), expected)
     assert np.any(make(COST, sorted(NAMES)).fit(X, y).predict(X) != expected)
+
+
+@pytest.mark.parametrize("name", [*ESTIMATORS])
+@pytest.mark.parametrize("classes", [None, NAMES])
+def test_frames_are_read_by_their_names(name, classes):
+    pd = pytest.importorskip("pandas")
+    named = pd.DataFrame(COST, index=NAMES, columns=NAMES)
+    X, y = data()
+    expected = ESTIMATORS[name](SORTED, None).fit(X, y).predict(X)
+    for order in (NAMES, NAMES[::-1]):
+        found = ESTIMATORS[name](named.loc[order, NAMES], classes).fit(X, y)
+        np.testing.assert_array_equal(found.predict(X), expected)
+
+
+def test_frames_with_other_names():
+    pd = pytest.importorskip("pandas")
+    np.testing.assert_array_equal(sort_cost_by_class(pd.DataFrame(COST), NAMES), SORTED)
+    for frame in (
+        pd.DataFrame(COST, columns=NAMES),
+        pd.DataFrame(COST, index=list("abc"), columns=list("abc")),
+        pd.DataFrame(COST, index=NAMES, columns=["sea", "sea", "air"]),
+    ):
+        with pytest.raises(ValueError, match="rows and columns must both be named by the classes, got rows"):
+            sort_cost_by_class(frame, NAMES)
