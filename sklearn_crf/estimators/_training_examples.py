@@ -8,8 +8,10 @@ import numpy as np
 
 from sklearn_crf import encoding
 from sklearn_crf._reports import warn_caller
+from sklearn_crf.inference import TreeInference
+from sklearn_crf.inference._results import Infeasible
 from sklearn_crf.learning import add_joint_costs, check_node_weights
-from sklearn_crf.models import FactorGraph, compute_score_terms, find_label_runs, mark_short_runs
+from sklearn_crf.models import FactorGraph, clamped, compute_score_terms, find_label_runs, mark_short_runs
 from sklearn_crf.objectives import FastRisk
 from sklearn_crf.potentials import (
     FactorPotentials,
@@ -332,6 +334,7 @@ def preparation(encoded):
 def build_training_potentials(layout, encoded, classes, batches, types=None):
     """Build the training potentials, for prepared batches or, if the types of factors are given, for shards."""
     pairwise = _build_pairwise_potentials(layout, encoded, classes, batches)
+    _require_completions(pairwise, layout, batches)
     if layout.segments is not None:
         if encoded.has_factors:
             raise ValueError(
@@ -439,6 +442,18 @@ def require_allowed(layout, batches, classes):
                 raise _make_forbidden_error(layout, batch, wrong[0], f"{verb} with {classes[labels[wrong[0]]]}", option)
     for batch in batches if layout.segments is not None and layout.segments.min_duration > 1 else ():
         _require_durations(layout, batch, classes)
+
+
+def _require_completions(potentials: Any, layout: Any, batches: list) -> None:
+    """Raise ValueError if the unlabelled nodes of a chain or tree have no allowed labels."""
+    for batch in batches if potentials.forbids else ():
+        if batch.example.graph.is_forest and (batch.counted_labels < 0).any():
+            model = potentials.build_inference_model(np.zeros(potentials.n_coef), batch.example)
+            try:
+                TreeInference().map(clamped(model, batch.counted_labels))
+            except Infeasible as error:
+                what = "has no allowed labels for its unlabelled nodes"
+                raise _make_forbidden_error(layout, batch, error.nodes[0], what) from None
 
 
 def _require_durations(layout: Any, batch: Any, classes: np.ndarray) -> None:

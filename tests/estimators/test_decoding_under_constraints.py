@@ -283,3 +283,14 @@ def test_parts_near_labels_are_not_ends_of_a_chain():
     assert parts.score([X], [tags]) > 0.9
     alone = DRFClassifier(learning=Exact(reach=0), pairwise=tables).fit([X], [known])
     assert alone.score([X], [tags]) > 0.8
+
+
+@pytest.mark.parametrize("learning", ["likelihood", "pseudolikelihood", "piecewise", "truncated", "max_margin", "cd"])
+@pytest.mark.parametrize("labels", [[0, -1, 1], [0, -1, -1, 1], [-1, 3]])
+def test_labels_that_cannot_be_completed_are_refused(learning, labels):
+    # Label 0 is followed only by 0, and 3 is never preceded by any label.
+    forbidden = [(0, 1), (0, 2), (0, 3), (1, 3), (2, 3), (3, 3)]
+    field = TRWCRF(learning=learning, missing_label=-1, pairwise=PairwiseTables("full", forbidden=forbidden))
+    y = [np.array([1, 2, -1, 0]), np.array([3, 1]), np.array(labels)]
+    with pytest.raises(ValueError, match="Sequence 2 has no allowed labels for its unlabelled nodes, which forbidden"):
+        field.fit([np.ones((len(own), 1)) for own in y], y)
