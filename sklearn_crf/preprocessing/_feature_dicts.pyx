@@ -193,7 +193,7 @@ cdef class _TokenReader:
             return self.add_number(float(value), entry)
         if isinstance(value, Mapping):
             return self.add_mapping(dict(value), entry)
-        if not hasattr(value, "__iter__"):
+        if isinstance(value, bytes) or not hasattr(value, "__iter__"):
             raise TypeError(
                 f"the value of {entry.full!r} must be a string, a number, a mapping or an iterable of strings, "
                 f"got {value!r}."

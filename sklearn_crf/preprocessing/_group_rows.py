@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._numbers import convert_to_csr
+from sklearn_crf._numbers import as_array, convert_to_csr
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding import convert_to_label_array, count_examples, make_object_array, mask_missing_nodes
 
@@ -26,7 +26,8 @@ def group_rows(rows: Any, groups: str | list[str] | Any, time: str | Any = None)
         that are given by their names are excluded from the examples.
     time : str or array-like of shape (n_rows,), optional
         Values by which the rows of each group are sorted, such as the position in a sentence, or the name of a column
-        of the frame. A column given by name is excluded from the examples. None keeps the order of the table.
+        of the frame. Ordered categories are sorted in their order. A column given by name is excluded from the
+        examples. None keeps the order of the table.
 
     Returns
     -------
@@ -115,7 +116,7 @@ def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
     members = _find_members(groups, np.size(_split_columns(groups)[0]), time)
     if count_examples(parts, "parts") != len(members):
         raise ValueError(f"parts holds {len(parts)} examples, but groups has entries for {len(members)}.")
-    parts = [np.asarray(part) for part in parts]
+    parts = [as_array(part, f"parts[{i}]") for i, part in enumerate(parts)]
     for i, (part, rows) in enumerate(zip(parts, members, strict=True)):
         if len(part) != len(rows):
             raise ValueError(f"parts[{i}] has {len(part)} rows, but its group has {len(rows)}.")
@@ -159,8 +160,23 @@ def _find_members(groups, n_rows, time):
     counts = np.bincount(of_row)
     keys = [of_row]
     if time is not None:
-        keys.insert(0, _rank_values(_read_column(time, n_rows, "time", "time"), "time"))
+        keys.insert(0, _rank_times(time, n_rows))
     return np.split(np.lexsort(keys), np.cumsum(counts)[:-1])
+
+
+def _rank_times(time: Any, n_rows: int) -> np.ndarray:
+    """Return the rank of the time of each row; ordered categories are ranked in their order."""
+    values = _read_column(time, n_rows, "time", "time")
+    if getattr(getattr(time, "dtype", None), "ordered", False):
+        return np.asarray(getattr(time, "cat", time).codes)
+    ranks = _rank_values(values, "time")
+    if isinstance(values[0], str) and all(value.isdecimal() for value in values):
+        numbers = _rank_values([int(value) for value in values], "time")
+        if np.any(np.argsort(numbers, kind="stable") != np.argsort(ranks, kind="stable")):
+            raise ValueError(
+                f"time holds numbers as strings, such as {values[0]!r}, which are sorted as text: convert them."
+            )
+    return ranks
 
 
 def _rank_values(values, name):

@@ -122,3 +122,22 @@ def test_bad_group_columns():
         group_rows(table, pd.DataFrame({"b": [1, 1, 1, np.nan, 2], "c": 0}))
     with pytest.raises(ValueError, match="groups must have shape"):
         group_rows(table, np.zeros((5, 0)))
+
+
+@pytest.mark.parametrize("form", ["categorical", "series", "column"])
+def test_ordered_categories_are_sorted_in_their_order(form):
+    pd = pytest.importorskip("pandas")
+    time = pd.Categorical(["Feb", "Jan", "Mar", "Apr"], categories=["Jan", "Feb", "Mar", "Apr"], ordered=True)
+    rows = pd.DataFrame({"x": [2, 1, 3, 4], "g": 1, "t": time})
+    given = {"categorical": time, "series": rows["t"], "column": "t"}[form]
+    parts = group_rows(rows, "g", given)
+    assert parts[0]["x"].tolist() == [1, 2, 3, 4]
+    assert ungroup_rows([parts[0]["x"]], rows["g"], time).tolist() == [2, 1, 3, 4]
+    with pytest.raises(ValueError, match=r"time\[1\] is .*: every row needs a time"):
+        group_rows(rows, "g", time.set_categories(["Feb", "Mar", "Apr"]))
+
+
+def test_numbers_as_strings_are_not_sorted_as_text():
+    with pytest.raises(ValueError, match="time holds numbers as strings, such as '10', which are sorted as text"):
+        group_rows(np.arange(3), [1, 1, 1], ["10", "9", "1"])
+    assert group_rows(np.arange(3), [1, 1, 1], ["09", "10", "02"])[0].tolist() == [2, 0, 1]

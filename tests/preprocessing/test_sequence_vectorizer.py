@@ -63,6 +63,7 @@ def test_unknown_names_are_left_out_and_rare_ones_on_request():
         ([[["a"]], "a word"], r"X\[1\] is the string 'a word': split it into tokens"),
         ([[["a"]], [["a", 3]]], r"X\[1\]\[0\]: a feature in an iterable must be a string, got 3"),
         ([[{"a": np.nan}]], r"X\[0\]\[0\]: the value of 'a' must be finite, not NaN"),
+        ([[{"a": b"x"}]], r"X\[0\]\[0\]: the value of 'a' must be a string, a number, .* got b'x'"),
         ([[{"a": None}]], r"X\[0\]\[0\]: the value of 'a' must be a string, a number, .* got None"),
         ([[{"a": 1}, {"a": {"b": None}}]], r"X\[0\]\[1\]: the value of 'a:b' must"),
         ([[{"a": [1]}]], r"a feature in an iterable of 'a' must be a string, got 1"),
