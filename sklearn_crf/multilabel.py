@@ -191,7 +191,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             Features of the rows.
         y : array-like or sparse matrix of shape (n_samples, n_labels)
             Labels of each row, as zeros and ones. With any other two values, the larger value means that the row has
-            the label. In an array, NaN and None mark unknown labels. If the values of y are 0, 1 and -1, then -1 also
+            the label. NaN and None mark unknown labels. If the values of y are 0, 1 and -1, then -1 also
             marks unknown labels. Rows without a known label are left out.
         sample_weight : array-like of shape (n_samples,), optional
             Weights of the rows, for the choice of the structure and for the fit of the field.
@@ -407,7 +407,7 @@ def _read_cells(y: Any, values: np.ndarray | None = None) -> tuple[np.ndarray, n
     """Return a mask of the known cells of y, the known cells as a flat array, and the sorted values of y."""
     # returns: (n_samples, n_labels), bool; (n_known,); (n_values,)
     table = _convert_to_table(y)
-    known = np.full(table.shape, True) if sp.issparse(y) else ~encoding.mask_missing_nodes(table, np.nan)
+    known = ~encoding.mask_missing_nodes(table, np.nan)
     cells = table[known]
     if cells.dtype == object:
         cells = encoding.convert_object_labels(cells, "y")
