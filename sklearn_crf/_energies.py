@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_crf._numbers import as_reals
+from sklearn_crf._numbers import as_array, as_reals
 from sklearn_crf._threads import count_threads, limit_blas_threads
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import AutoMarginals, Inference, Labeling, Marginals, choose_able_inference
@@ -181,7 +181,7 @@ def _as_model(unary, pairwise, edges, edge_weight, connectivity, costs):
 
 def _as_numbers(values, name, costs):
     """Convert scores or costs to scores in float32 or float64."""
-    values = as_reals(values, name)
+    values = as_reals(as_array(values, name), name)
     forbids, other = ("+inf", -np.inf) if costs else ("-inf", np.inf)
     if np.isnan(values).any() or (values == other).any():
         kind = "costs" if costs else "scores (costs=True reads costs)"

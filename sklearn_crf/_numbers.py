@@ -99,7 +99,8 @@ def as_integers(
     if not values.size:
         return np.zeros(values.shape, dtype=dtype)
     if values.dtype.kind not in kinds:
-        raise ValueError(f"{name} must be integers, got {values.dtype}.")
+        lacks = values.dtype.kind == "f" and np.isnan(values).any()
+        raise ValueError(f"{name} must be integers, {'found missing values' if lacks else f'got {values.dtype}'}.")
     if values.dtype == dtype and lowest is None and highest is None:
         return np.ascontiguousarray(values)
     limits = np.iinfo(dtype)  # type: ignore[type-var]
@@ -286,8 +287,10 @@ def check_product(weight: np.ndarray, values: np.ndarray, name: str, squares: fl
 
 
 def as_array(values: Any, name: str) -> np.ndarray:
-    """Convert lists or a masked array to an array; raise ValueError if rows differ in length."""
+    """Convert lists or a masked array to an array; raise ValueError if rows differ in length or values are sparse."""
     # name: name of the argument in error messages
+    if sp.issparse(values):
+        raise ValueError(f"{name} must be dense, got a sparse matrix: use its toarray().")
     try:
         array = np.asarray(replace_masked_values(values))
     except (ValueError, TypeError) as error:

@@ -126,8 +126,8 @@ def compute_factor_potentials(model, factor):
     if allowed.max(initial=0.0) > _LARGEST_SCORE or allowed.min(initial=0.0) < _SMALLEST_SCORE:
         raise ValueError(
             f"factor {factor} has scores from {allowed.min():.4g} to {allowed.max():.4g}. The file holds "
-            f"exponentials of scores, so scores must be between {_SMALLEST_SCORE} and {_LARGEST_SCORE}. Choose a file "
-            "name that ends in .LG to write the scores themselves."
+            f"exponentials of scores, so scores must be between {_SMALLEST_SCORE} and {_LARGEST_SCORE}. Use write_uai "
+            "with a file name that ends in .LG to write the scores themselves."
         )
     return np.exp(table)
 

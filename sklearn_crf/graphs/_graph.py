@@ -345,7 +345,7 @@ def _convert_edges(edges, n_nodes):
     if hasattr(edges, "adj") and hasattr(edges, "nodes"):
         return _convert_networkx_edges(edges, n_nodes)
     try:
-        edges = np.asarray(edges)
+        edges = np.asanyarray(edges)  # keeps masks
     except ValueError as error:
         raise ValueError(f"edges must have shape (E, 2), got rows of different lengths: {error}") from error
     if edges.size == 0:
@@ -456,7 +456,7 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
             raise ValueError(f"connectivity must be {kinds}, or an array of offsets, got {connectivity!r}.")
         return _drop_opposites(_list_offsets(ndim, min(int(connectivity), ndim)))
     try:
-        offsets = np.asarray(connectivity)
+        offsets = np.asanyarray(connectivity)
     except ValueError as error:
         raise ValueError(f"connectivity given as offsets needs rows of equal length, got {connectivity!r}.") from error
     if offsets.ndim != 2 or offsets.shape[1] != ndim:

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import as_integer, as_integers, as_reals, n_joint_states, offsets_from_lengths
+from sklearn_crf._numbers import as_array, as_integer, as_integers, as_reals, n_joint_states, offsets_from_lengths
 
 DENSE, SPARSE, COUNT = 0, 1, 2
 
@@ -198,7 +198,8 @@ def _flatten_table(table, shape, f):
         order = np.argsort(cell, kind="stable")
         cell, values = cell[order], values[order]
         return {"kind": SPARSE, "values": values, "cell": cell, "default": table.default, "state": 1}
-    values = as_reals(table, f"the table of factors[{f}]").ravel()
+    name = f"the table of factors[{f}]"
+    values = as_reals(as_array(table, name), name).ravel()
     return {
         "kind": DENSE,
         "values": values,

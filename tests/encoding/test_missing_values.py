@@ -17,11 +17,15 @@ from sklearn_crf import (
     MultiLabelField,
     RegressionTreeFieldClassifier,
     refine,
+    solve,
 )
 from sklearn_crf.encoding import convert_to_label_array, mask_missing_nodes
+from sklearn_crf.graphs import Graph, lattice_offsets
+from sklearn_crf.inference import GibbsSampler
 from sklearn_crf.metrics import node_accuracy_score
 from sklearn_crf.model_selection import StratifiedLatticeKFold
-from sklearn_crf.preprocessing import group_rows
+from sklearn_crf.models import PairwiseModel, score
+from sklearn_crf.preprocessing import group_rows, ungroup_rows
 
 SHAPE = (20, 6)
 
@@ -208,3 +212,38 @@ def test_minus_one_as_a_class_is_warned_of_once(form):
         field = TRWCRF().fit(*FITS[form](X, np.where(hidden, -1, y)))
     assert len(caught) == 1
     assert field.classes_.tolist() == [-1, 0, 1, 2]
+
+
+MASKED_EDGES = np.ma.masked_array([[0, 1], [1, 2]], mask=[[1, 1], [0, 0]])
+BLANK = PairwiseModel(Graph(3, [[0, 1], [1, 2]]), np.zeros((3, 2)), np.zeros((1, 2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda: Graph(3, MASKED_EDGES), "edges must be integers, found missing values"),
+        (lambda: solve(np.zeros((3, 2)), 1, edges=MASKED_EDGES), "edges must be integers, found missing values"),
+        (lambda: lattice_offsets(2, MASKED_EDGES), "offsets must be integers, found missing values"),
+        (
+            lambda: GibbsSampler().marginals(BLANK, init=np.ma.masked_equal([0, 0, 1], 1)),
+            "init must be integers, found missing values",
+        ),
+        (lambda: score(BLANK, np.ma.masked_equal([0, 0, 1], 1)), "must be integers, found missing values"),
+        (
+            lambda: TRWCRF(classes=np.ma.masked_equal([0, 1, 2], 2)).fit(np.eye(2), [0, 1]),
+            "classes must be numbers or strings, none missing",
+        ),
+        (
+            lambda: TRWCRF(classes=[0.0, 1.0, np.nan]).fit(np.eye(2), [0, 1]),
+            "classes must be numbers or strings, none missing",
+        ),
+    ],
+)
+def test_masked_arguments_are_never_read_without_their_mask(call, error):
+    with pytest.raises(ValueError, match=error):
+        call()
+
+
+def test_masked_parts_keep_their_gaps():
+    parts = [np.ma.masked_equal([1, 2], 1), [3]]
+    np.testing.assert_array_equal(ungroup_rows(parts, [0, 0, 1]), [np.nan, 2, 3])

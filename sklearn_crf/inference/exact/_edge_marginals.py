@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_crf._numbers import as_array
 from sklearn_crf.inference._field import compute_beliefs
 from sklearn_crf.kernels.messages.edges import edge_beliefs
 from sklearn_crf.models import PairwiseModel
@@ -53,7 +54,7 @@ def choose_edge_numbers(graph, edges):
     # returns: (n,)
     if edges is None:
         return np.arange(graph.n_edges)
-    edges = np.asarray(edges)
+    edges = as_array(edges, "edges")
     if edges.size == 0:
         return np.zeros(0, dtype=np.intp)
     if not np.issubdtype(edges.dtype, np.integer) or edges.min() < 0 or edges.max() >= graph.n_edges:

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
-from sklearn_crf._numbers import offsets_from_lengths
+from sklearn_crf._numbers import as_array, offsets_from_lengths
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.kernels.exact import junction_trees
 from sklearn_crf.kernels.exact.junction_trees import ROWS_PADDED_TO
@@ -136,7 +136,7 @@ def plan_order(problem, order, limits):
     if bound > _tuning.HOPELESS_WIDTH:
         limits.require(bound, 8 * 2.0 ** (bound + 1), at_least=True)
     if order is not None:
-        order = np.asarray(order)
+        order = as_array(order, "init")
         n_nodes = len(problem.states)
         if order.shape != (n_nodes,) or not np.array_equal(np.sort(order), np.arange(n_nodes)):
             raise ValueError(f"init must be the state of an earlier result, or a permutation of {n_nodes} nodes.")

@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_crf._numbers import check_option
+from sklearn_crf._numbers import as_array, check_option
 from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint, map_tasks
 from sklearn_crf.inference._base import Inference, at_least
@@ -149,7 +149,7 @@ class LargeNeighborhoodSearch(Inference):
 
 
 def _check_start(n_states, init):
-    labels = np.asarray(init)
+    labels = as_array(init, "init")
     if labels.shape != n_states.shape or labels.dtype.kind not in "iub":
         raise ValueError(
             f"init must be {len(n_states)} integer labels, got an array of {labels.dtype} of shape {labels.shape}."

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import logsumexp
 
-from sklearn_crf._numbers import offsets_from_lengths
+from sklearn_crf._numbers import as_array, offsets_from_lengths
 from sklearn_crf.graphs import Graph, build_trusted_graph
 from sklearn_crf.inference import JunctionTree, TreeInference
 from sklearn_crf.models import (
@@ -193,7 +193,7 @@ def check_block(block, n_nodes, name):
     """Return the nodes of a block in ascending order; raise ValueError if they are not valid."""
     # name: name of the block in errors
     # n_nodes: number of nodes of the graph, or of the example of the block
-    block = np.asarray(block)
+    block = as_array(block, name)
     if block.ndim != 1 or (block.size and block.dtype.kind not in "iu"):
         raise ValueError(f"{name} must be a vector of integers, got {block.dtype} of shape {block.shape}.")
     if block.size and not 0 <= block.min() <= block.max() < n_nodes:
