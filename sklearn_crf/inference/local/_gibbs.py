@@ -5,7 +5,6 @@ from typing import ClassVar
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_crf._numbers import as_array
 from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint, make_range_runner, run_fixed_ranges
 from sklearn_crf.inference._allowed_labels import find_nearest_allowed, is_feasible
@@ -177,7 +176,7 @@ class GibbsSampler(GibbsChains):
                 random_labels(model, rng) if number else label_nodes_independently(model)
                 for number in range(self.n_chains)
             ]
-        init = as_array(init, "init")
+        init = np.asanyarray(init)
         if init.ndim == 2 and len(init) != self.n_chains:
             raise ValueError(f"init must hold labels for n_chains={self.n_chains} chains, got {len(init)}.")
         return [copy_initial_labels(model, labels) for labels in (init if init.ndim == 2 else [init] * self.n_chains)]
