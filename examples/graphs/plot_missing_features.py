@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from sklearn_crf import TRWCRF
-from sklearn_crf.learning import MaximumLikelihood
+from sklearn_crf.learning import Exact
 
 # %%
 # Recordings of three sensors
@@ -32,7 +32,7 @@ print(f"missing: {np.isnan(X).mean():.0%} of all values")
 
 accuracy = {}
 for treatment in ("mean", "mark"):
-    learning = MaximumLikelihood(missing_features=treatment)
+    learning = Exact(missing_features=treatment)
     field = TRWCRF(learning=learning).fit(X[:30], y[:30])
     accuracy[treatment] = field.score(X[30:], y[30:])
     print(f"{treatment}: {accuracy[treatment]:.3f} of the steps are right")

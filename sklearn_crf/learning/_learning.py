@@ -48,7 +48,7 @@ class Learning(ChecksOwnMethods, _FeatureOptions):
     Parameters
     ----------
     missing_features : {"mark", "mean", "error"}, default="mark"
-        Treatment of NaN in features, see :class:`MaximumLikelihood`.
+        Treatment of NaN in features, see :class:`Exact`.
 
     Attributes
     ----------
