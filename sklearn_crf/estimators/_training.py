@@ -137,16 +137,15 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     plan = parameters.plan(examples)
     # All pairs of a feature and a label get weights, because later calls may contain pairs that this call lacks.
     form = plan.layout.form if is_first else known.layout.form
-    plan = replace(plan, layout=plan.layout._replace(seen_only=False, form=form))
+    plan = replace(plan, layout=plan.layout._replace(seen_only=False, seen_only_on_edges=False, form=form))
     layout = plan.layout
     is_rows = examples.encoded.layout == "nodes"
     examples.batch(plan, packing={"max_nodes": ONLINE_BATCH_SIZE if is_rows else 1})
     if not is_first and not examples.batches:
         return None, {"partial_fit_state_": former}
     encoded = examples.encoded
-    if encoded.has_factors or encoded.has_sparse_edges:
-        what = "factors besides nodes and edges" if encoded.has_factors else "sparse edge features"
-        raise ValueError(f"partial_fit of {type(field).__name__} does not support {what}: use fit.")
+    if any(example.factors for example in encoded.representatives):
+        raise ValueError("partial_fit does not support factors with learned scores: use fit, or fixed_factors.")
     if is_first:
         potentials = build_training_potentials(layout, encoded, classes, examples.batches)
     else:

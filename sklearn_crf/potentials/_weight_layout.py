@@ -95,8 +95,7 @@ class WeightLayout(NamedTuple):
         if isinstance(potentials, SparsePotentials):
             if self.seen_only or not potentials.pairs.are_all:
                 return potentials.pairs.matrix(coef)
-            shape = potentials.n_node_types, potentials.n_features, potentials.n_columns
-            coef = np.moveaxis(coef.reshape(shape), 2, 1)
+            coef = np.moveaxis(coef.reshape(potentials.n_node_types, -1, potentials.n_columns), 2, 1)
         return np.array(coef[0] if potentials.n_node_types == 1 else coef, order="C")
 
     # Prediction ----------------------------------------------------------------------------------------------------
@@ -139,7 +138,8 @@ class WeightLayout(NamedTuple):
         else:
             return LinearPotentials(n_features, n_classes, self.form, **options)
         if sparse_edges:
-            edge_pairs = FeaturePairs.of_matrix(field.edge_coef_)
+            all_pairs = FeaturePairs.all(field.edge_coef_.shape[1], n_table_weights)
+            edge_pairs = FeaturePairs.of_matrix(field.edge_coef_) if self.seen_only_on_edges else all_pairs
             return SparseEdgePotentials(pairs, edge_pairs, n_features, n_classes, self.form, **options)
         return SparsePotentials(pairs, n_features, n_classes, self.form, **options)
 

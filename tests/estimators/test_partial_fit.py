@@ -4,10 +4,13 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose
 from sklearn.base import clone
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
 from sklearn_crf.learning import ContrastiveTraining
+from sklearn_crf.models import CountTable
 from sklearn_crf.objectives import GibbsGenerator
 from sklearn_crf.optimize import AdaGradState, adagrad_steps
 
@@ -120,7 +123,7 @@ def test_what_needs_all_examples_says_so():
     with pytest.raises(ValueError, match="class_weight='balanced' is not supported by partial_fit"):
         M3NClassifier(class_weight="balanced").partial_fit(X, Y, classes=[0, 1, 2])
     example = Example(X[0], [[0, 1]], factors={"triple": [[0, 1, 2]]})
-    with pytest.raises(ValueError, match="does not support factors besides nodes and edges: use fit"):
+    with pytest.raises(ValueError, match="does not support factors with learned scores: use fit, or fixed_factors"):
         TRWCRF(edge_features="constant").partial_fit([example], [Y[0]], classes=[0, 1, 2])
 
 
@@ -138,3 +141,32 @@ def test_adaptive_steps_do_not_depend_on_scales():
 def test_adaptive_steps_refuse_what_is_not_finite():
     with pytest.raises(ValueError, match="gradient must be finite, found NaN or infinity at step 0"):
         adagrad_steps(lambda row, x: x * np.nan, AdaGradState.at(np.zeros(2)), [0])
+
+
+@pytest.mark.parametrize("kind", [TRWCRF, M3NClassifier, ContrastiveCRF])
+def test_sparse_edge_features_learn_as_dense_ones(kind):
+    rng = np.random.default_rng(0)
+    ties = [np.c_[np.ones(5), rng.random(5)] * (rng.random((5, 2)) < 0.8) for _ in range(8)]
+    chain, found = [[i, i + 1] for i in range(5)], []
+    for form, pairs in ((np.asarray, "all"), (sp.csr_array, "auto")):
+        graphs = [Example(form(x), chain, edge_features=form(own)) for x, own in zip(X[:8] / 20, ties, strict=True)]
+        field = kind(pairwise="full", random_state=0, weights=pairs)
+        found.append(field.partial_fit(graphs[:4], Y[:4], classes=[0, 1, 2]).partial_fit(graphs[4:], Y[4:8]))
+        assert np.mean(np.stack(field.predict(graphs)) == Y[:8]) > 0.4
+    dense, sparse = found
+    assert_allclose(sparse.coef_.toarray() if sp.issparse(sparse.coef_) else sparse.coef_, dense.coef_, atol=1e-8)
+    of_pairs = sparse.edge_coef_.toarray() if sp.issparse(sparse.edge_coef_) else sparse.edge_coef_
+    assert_allclose(of_pairs.T, dense.edge_coef_[0], atol=1e-8)
+
+
+def test_hard_constraints_hold_in_streams():
+    one = CountTable([-np.inf, 0.0, -np.inf, -np.inf, -np.inf, -np.inf, -np.inf])
+    y = np.eye(6, dtype=int)[np.arange(len(X)) % 6]
+    chain = [[i, i + 1] for i in range(5)]
+    graphs = [Example(x, chain, fixed_factors=[(range(6), one)]) for x in X]
+    field = TRWCRF(edge_features="constant", random_state=0)
+    field.partial_fit(graphs[:6], y[:6], classes=[0, 1]).partial_fit(graphs[6:], y[6:])
+    assert {int(labels.sum()) for labels in field.predict(graphs)} == {1}
+    whole = TRWCRF(edge_features="constant").fit(graphs, y)
+    assert np.isfinite(whole.log_likelihood(graphs, y).values).all()
+    assert np.isfinite(field.log_likelihood(graphs, y).values).all()
