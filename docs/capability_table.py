@@ -3,6 +3,7 @@
 import inspect
 
 import sklearn_crf
+from sklearn_crf.learning import LEARNINGS, ErrorCost
 
 METHODS = [
     "predict_proba",
@@ -151,6 +152,13 @@ WHY_NOT = {
         "early_stopping": "an option of its solver, ``FieldSolver(early_stopping=...)``",
     },
 }
+# Why a learning method has no costs, or only costs of nodes.
+WHY_NO_COSTS = {
+    "spa": "the loss of ``max_margin`` is this loss with costs",
+    **dict.fromkeys(["mma", "cd"], "its steps follow no loss to which a cost could be added"),
+    "contrastive": "its sets of labelings take the place of costs: ``MostViolated`` adds labelings by their costs",
+    "truncated": "its expected cost is a sum over the marginals of nodes, which the sweeps give",
+}
 for reasons in WHY_NOT.values():
     if "predict_topk" not in reasons:
         reasons["predict_topk.inference"] = _EXACT_LIST
@@ -199,3 +207,19 @@ def reason_rows():
                 of_reason.setdefault(reason(kind, name), []).append(f"``{name}``")
         rows += [[f":class:`~sklearn_crf.{kind.__name__}`", ", ".join(own), why] for why, own in of_reason.items()]
     return rows
+
+
+def costs_of(kind):
+    """Return the parts of a model whose errors have costs in a learning method."""
+    accepted = kind._parameter_constraints.get("cost", [])
+    nodes = ["nodes"] if "array-like" in accepted else []
+    return ["nodes", "edges", "factors"] if ErrorCost in accepted else nodes
+
+
+def cost_rows():
+    """Return the table of learning methods without costs of edges and factors, and the reasons."""
+    lacking = [(name, costs_of(kind)) for name, kind in LEARNINGS.items() if name in WHY_NO_COSTS]
+    return [
+        ["learning", "costs of", "reason"],
+        *([f'``"{name}"``', ", ".join(own) or "nothing", WHY_NO_COSTS[name]] for name, own in lacking),
+    ]

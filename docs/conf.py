@@ -23,7 +23,7 @@ DOCS = Path(__file__).resolve().parent
 EXAMPLES = DOCS.parent / "examples"
 sys.path.insert(0, str(DOCS))
 
-from capability_table import capability_rows, reason_rows  # noqa: E402
+from capability_table import capability_rows, cost_rows, reason_rows  # noqa: E402
 from result_tables import list_table, plain_tables, quality_tables, result_tables, thread_table  # noqa: E402
 
 project = "sklearn_crf"
@@ -244,12 +244,13 @@ write_result_tables()
 
 
 def write_capabilities():
-    """Write the table of what each estimator offers, and the table of reasons why some estimators lack a feature."""
+    """Write the tables of what each estimator offers, and of reasons why estimators or learning methods lack it."""
     folder = DOCS / "generated" / "tables"
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows, options in (
         ("capabilities", capability_rows(), ["class: capabilities"]),
         ("why_not", reason_rows(), []),
+        ("costs", cost_rows(), []),
     ):
         write_if_changed(folder / f"{name}.inc", list_table(rows, *options))
 

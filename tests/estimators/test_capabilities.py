@@ -9,7 +9,7 @@ import pytest
 from factor_examples import factor_examples
 
 from sklearn_crf import TRWCRF
-from sklearn_crf.learning import LEARNINGS
+from sklearn_crf.learning import LEARNINGS, ErrorCost
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -67,3 +67,19 @@ def test_every_reason_is_in_the_table(table):
     text = "\n".join(" ".join(row) for row in table.reason_rows())
     for reasons in table.WHY_NOT.values():
         assert all(f"``{name}``" in text and why in text for name, why in reasons.items())
+
+
+@pytest.mark.parametrize("learning", LEARNINGS)
+def test_costs(learning, table):
+    kind = LEARNINGS[learning]
+    X, y = factor_examples(4)
+    assert (table.costs_of(kind) == ["nodes", "edges", "factors"]) == (learning not in table.WHY_NO_COSTS)
+    if learning not in table.WHY_NO_COSTS:
+        losses = [
+            field_of(kind(cost=cost)).fit(X, y).loss_curve_[0]
+            for cost in (ErrorCost(), ErrorCost(edges="pairs"), ErrorCost(edges="pairs", factors=1.0))
+        ]
+        assert losses[0] < losses[1] < losses[2]
+    else:
+        with pytest.raises((ValueError, TypeError)):
+            field_of(kind(cost=ErrorCost(edges="pairs"))).fit(X, y)
