@@ -7,7 +7,8 @@ runs alternately, ``--repeats`` times; ``--features`` names the features of runs
 alone. The script prints medians of processor times, the iterations, the fraction of
 correct nodes on new sequences, and the ratio of the times of one iteration. For one long sequence of ``--steps`` steps,
 the script prints processor times and additional memory of the best labeling and of the marginals. An interrupted run
-continues from its record.
+continues from its record. ``--flash 2000`` only compares the log-partition and its gradient of one sequence of 2,000
+steps with those of flash-semicrf, which must be installed, on one thread.
 """
 
 import argparse
@@ -81,6 +82,31 @@ def of_long_sequence(n_steps, n_classes, n_durations):
     return found
 
 
+def beside_flash_semicrf(n_steps, n_classes, n_durations):
+    """Return processor seconds of the log-partition and its gradient, by flash-semicrf and by this package."""
+    import flash_semicrf
+    import torch
+
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    unary, table, durations = (rng.normal(size=(n, n_classes)) for n in (n_steps, n_classes, n_durations))
+    np.fill_diagonal(table, -1e9)  # flash-semicrf joins equal labels of successive runs unless they are forbidden
+    sums = np.concatenate([np.zeros((1, n_classes)), unary.cumsum(axis=0)])[np.newaxis]
+    inputs = [torch.tensor(scores, requires_grad=True) for scores in (sums, table, durations)]
+    length, start = torch.tensor([n_steps]), time.process_time()
+    options = {"semiring": "log", "use_triton": False}
+    theirs = flash_semicrf.semi_crf_streaming_forward(*inputs, length, n_durations, **options)
+    theirs.sum().backward()
+    found = {"flash-semicrf": time.process_time() - start}
+    unary[0] += np.logaddexp.reduce(table, axis=0)  # flash-semicrf begins with a transition
+    np.fill_diagonal(table, 0.0)
+    by_duration = np.concatenate([durations, np.full((1, n_classes), -np.inf)]).T  # no longer runs
+    model = SegmentModel(PairwiseModel(lattice((n_steps,)), unary, table[np.newaxis]), by_duration)
+    start = time.process_time()
+    ours = AutoMarginals().marginals(model)
+    return found | {"ours": time.process_time() - start, "difference": abs(ours.log_z - theirs.item())}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--durations", type=int, nargs="+", default=[5, 20, 50])
@@ -89,7 +115,14 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10**6)
     parser.add_argument("--record", type=Path)
+    parser.add_argument("--flash", type=int, metavar="STEPS", help="compare one sequence with flash-semicrf")
     arguments = parser.parse_args()
+    if arguments.flash:
+        for n_classes, n_durations in product(arguments.classes, arguments.durations):
+            run = partial(beside_flash_semicrf, arguments.flash, n_classes, n_durations)
+            key = f"flash-semicrf, {arguments.flash} steps, {n_classes} labels, {n_durations} durations"
+            print(key, recorded(arguments.record, key, run), flush=True)
+        return
     for n_classes in arguments.classes:
         for n_durations in arguments.durations:
             size = f"{n_classes} labels, {n_durations} durations"
