@@ -1,4 +1,4 @@
-"""Optimizers of functions of vectors. They know nothing of graphical models, and return scipy's OptimizeResult."""
+"""Optimizers of functions of vectors. They do not depend on graphical models, and return scipy's OptimizeResult."""
 
 from sklearn_crf.optimize._bundle import bmrm, one_slack
 from sklearn_crf.optimize._cutting_plane import cutting_plane

@@ -13,10 +13,10 @@ from sklearn_crf.optimize import _iterates
 from sklearn_crf.optimize._active_set import climb_active_set
 from sklearn_crf.optimize._cutting_plane import count_affordable_planes
 
-# Maximum violation of optimality, relative to the largest gradient entry and to the terms whose sum is an entry.
+# Maximum violation of the optimality conditions, relative to the largest gradient entry and to the terms of an entry.
 _PRECISION = 1e-12
 
-# Ridge that is added to the diagonal of the Gram matrix, as a fraction of each entry. Planes may be dependent.
+# Ridge added to the diagonal of the Gram matrix, as a fraction of each entry, because planes may be linearly dependent.
 # If a slope is zero, the ridge is _LEAST_RIDGE, whose inverse is finite.
 _RIDGE, _LEAST_RIDGE = 1e-13, 1e-150
 
@@ -39,10 +39,10 @@ def maximize_on_simplex(gram, offset, start, n_simplex):
 
 
 class _StepFromBest:
-    """Choice of the next point, on the line from the best point to the minimiser of penalty plus highest plane.
+    """Step length on the line from the best point to the minimiser of the penalty plus the highest plane.
 
-    As long as points improve, the step goes all the way to the minimiser. Otherwise it is halved, down to a tenth of
-    the way.
+    As long as points improve, the step leads to the minimiser. Otherwise, the step is halved, down to a tenth of the
+    distance.
     """
 
     def __init__(self):
@@ -63,9 +63,9 @@ class _StepFromBest:
 def _has_risen(dual, former):
     """Return whether a new plane has raised the dual value.
 
-    A plane at the minimiser increases the dual value in all cases but three: the gap is within rounding errors, the
-    function is not convex, or the maxima were not found. If x is measured in large units, the dual value first
-    increases by many orders of magnitude, and is then no measure of progress.
+    A plane at the minimiser increases the dual value except in three cases: the gap is within rounding errors, the
+    function is not convex, or the maxima were not found. If the units of x are large, the first planes increase the
+    dual value by many orders of magnitude, so that its increase does not measure progress.
     """
     return dual - former > _LEAST_RISE * abs(dual)
 
@@ -174,7 +174,7 @@ class _DenseRows:
 
 
 class _SparseRows:
-    """Rows of a growing sparse matrix, for slopes with few entries: slopes only contain features of wrong labels."""
+    """Growing sparse matrix of slopes. Slopes are often sparse: only features of wrongly labelled nodes are nonzero."""
 
     def __init__(self, n):
         self._n = n
@@ -307,7 +307,7 @@ def one_slack(
     random_state: _iterates.RandomSeed = None,
     callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
-    r"""Minimize a quadratic penalty plus a sum of maxima by planes below the sum; earlier planes of terms are reused.
+    r"""Minimize a quadratic penalty plus a sum of maxima by cutting planes of the sum, reusing planes of the terms.
 
     .. math::
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr)

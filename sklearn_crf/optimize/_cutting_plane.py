@@ -1,4 +1,4 @@
-"""Cutting planes for each term of a sum of maxima, which are kept from epoch to epoch (the n-slack method)."""
+"""Cutting planes for each term of a sum of maxima, which are stored over all epochs (the n-slack method)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _PlanesOfBlock:
         self.slopes = np.zeros((n_terms, n))
         self.offsets = np.zeros(n_terms)
         self.weight = np.ones(n_terms)
-        self._idle = np.zeros(n_terms, dtype=np.int64)  # number of latest visits without weight
+        self._idle = np.zeros(n_terms, dtype=np.int64)  # number of visits since the plane last had weight
         self._gram = np.zeros((n_terms, n_terms))
         self._start = np.arange(n_terms)
 
@@ -110,7 +110,7 @@ class _PlanesOfBlock:
         self.weight[second], self.weight[first] = total, 0.0
 
     def ascend(self, gradient, precision, max_steps):
-        """Shift weight to the best plane of a term from its other planes, each time in the most violated term."""
+        """Repeatedly shift weight between two planes of the most violated term, to increase the dual."""
         start = self._start
         stop = np.append(start[1:], len(self.weight))
         for _ in range(max_steps):
@@ -185,7 +185,7 @@ def cutting_plane(
         due = promising or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.x], due):
             break
-        # Passes go on until the violation of a term is small compared with the gain per term that new planes promise.
+        # End passes when the violation of each term is small compared with the expected gain per term of new planes.
         precision = 0.1 * slack / max(sum(sizes), 1)
         for _ in range(_PASSES):
             for block in rng.permutation(len(sizes)):

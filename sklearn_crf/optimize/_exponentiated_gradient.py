@@ -84,8 +84,8 @@ def maximize_dual(blocks: Sequence, fun: Callable, dual_of: Callable, *, max_ite
         \max_{\tau_i \in L_i} \; \sum_i c_i \langle e_i, \tau_i \rangle - \tfrac12 \lVert x(\tau) \rVert^2,
         \qquad x(\tau) = \sum_i c_i B_i^\top (\phi_i - \tau_i)
 
-    If the maximum lies on the boundary of the polytope, the steps become ever smaller. Once they close hardly any part
-    of the duality gap, cutting planes of the primal problem close the rest.
+    If the maximum lies on the boundary of the polytope, the steps become ever smaller. When they hardly reduce the
+    duality gap, cutting planes of the primal problem reduce it further.
     """
     # fun: as in bmrm, with an upper bound on the value
     # dual_of: function that maps parameters of all blocks to a value below the maximum of the dual
@@ -153,7 +153,7 @@ class _DualMarginals:
             new = parameters + size * direction
             if self.temperature == 0:
                 # At a vertex, all steps go in one direction.
-                # Without bounds on parameters, the way back from a vertex would become longer with every epoch.
+                # Without bounds on parameters, the distance back from a vertex would grow with every epoch.
                 new = block.bounded(new)
             there, entropy = block.forward(new)
             term = self._dual_term(block, there, entropy)

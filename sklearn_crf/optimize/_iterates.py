@@ -24,10 +24,10 @@ def make_random_state(random_state):
 def has_converged(steepest: float, loss_curve: Sequence[float], tol: float, most_left: float) -> bool:
     """Return whether the gradient is within the tolerance, and the value can hardly decrease further.
 
-    A loose tolerance alone would be met far from the minimum. Therefore, the gradient must also be small relative to
-    the value, and the last iterations must hardly have decreased the value. If the value decreases like a power of the
-    number of iterations, or faster, the remaining decrease is about as large as the decrease in the last part of the
-    iterations.
+    Far from the minimum, the gradient may already be within a loose tolerance. Therefore, the gradient must also be
+    small relative to the value, and the last iterations must hardly have decreased the value. If the value decreases
+    like a power of the number of iterations, or faster, the remaining decrease is about as large as the decrease in the
+    last part of the iterations.
     """
     # steepest: largest absolute entry of the gradient
     # loss_curve: values at the start and after each iteration
@@ -120,13 +120,13 @@ class BestPoint:
             return "STOP: the last cutting plane changed nothing" if self.upper <= self._value else UNPROVEN
         if not is_closed(self.least, dual, tol):
             return None
-        # New planes cannot close the part of the gap that is due to unproven maxima.
-        # The method stops if the rest of the gap is small.
+        # New planes cannot reduce the part of the gap that is due to unproven maxima.
+        # Stop if the rest of the gap is small.
         in_reach = self.is_proven and is_closed(self.upper, self._value, tol)
         return None if in_reach and not is_closed(self.least, dual, _CLOSED * tol) else UNPROVEN
 
 
-# The part of the gap that planes can close is negligible if it is below this fraction of the tolerance.
+# The part of the gap that planes can reduce is negligible if it is below this fraction of the tolerance.
 _CLOSED = 0.1
 
 #: Message of an optimizer that has reached its maximum number of iterations.

@@ -79,7 +79,7 @@ def minimize_lbfgs(
 
 
 # Relative decrease of the value at which iterations stop, equal to the value in scikit-learn's LogisticRegression.
-# This number is so small that in practice the gradient decides when to stop.
+# This value is so small that iterations usually stop because of the gradient.
 _VALUE_TOL = 64 * np.finfo(float).eps
 
 

@@ -189,7 +189,7 @@ def adagrad_steps(
 
 
 class CycleDetector:
-    r"""Detector of cycles in training, in which the lowest number of errors is repeatedly lost and reached again.
+    r"""Detector of cycles in training, in which the number of errors repeatedly rises and returns to its minimum.
 
     Gradient ascent with saddle point or maximum marginal approximations cannot converge, because the approximate
     gradient is piecewise constant and never exactly zero. Training enters a zone of few errors and small gradients. It

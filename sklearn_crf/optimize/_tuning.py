@@ -11,12 +11,12 @@ SHARE_LEFT = 0.01
 # LAST_SHARE: fraction of the iterations that count as the last iterations.
 # MOST_FALL: maximum mean decrease per iteration, in the last iterations, as a fraction of the value.
 # MOST_SLOPE: maximum absolute entry of the gradient, as a fraction of the value.
-# In 1,728 fits, the objective could decrease by at most 0.4 % after the criteria were met.
+# In 1,728 fits, the objective could decrease by at most 0.4 % after the criteria were satisfied.
 # A larger LAST_SHARE, or a smaller MOST_FALL or MOST_SLOPE, needs more iterations if the tolerance is tight.
 # The chosen numbers increase the number of iterations by 1 %.
 LAST_SHARE, MOST_FALL, MOST_SLOPE = 0.25, 0.001, 0.003
 
-# Exponentiated gradient steps at temperature zero end if an epoch closes less than this fraction of the duality gap.
+# Exponentiated gradient steps at temperature zero end if an epoch reduces the duality gap by less than this fraction.
 # With a smaller fraction, more epochs pass in which marginals near the boundary of the polytope hardly change.
 # With a larger fraction, cutting planes start from a worse point. In either case the result is the same.
 LEAST_RISE = 0.05
