@@ -13,20 +13,20 @@ from sklearn_crf.models._pairwise import PairwiseModel, Statistics
 
 
 class ExpandedFactors(NamedTuple):
-    r"""Pairwise model with an additional node for each factor of more than two nodes, and the origin of its scores.
+    r"""Pairwise model with an additional node for each factor of more than two nodes, and the source of each score.
 
     .. math:: \mathrm{score}(y, z) = \mathrm{score}(y) \text{ if } z_f = y_f \text{ for all large factors } f,
         \text{ else } -\infty
 
-    An additional node has a lower number than the last node of its factor, so that sweeps in the order of the nodes
-    carry messages through the factor.
+    An additional node has a lower number than the last node of its factor, so that a sweep in the order of the nodes
+    passes messages through the factor.
     """
 
     model: PairwiseModel
     place: np.ndarray  # (N,), the node of the pairwise model that represents each node of the factor graph
     factors: list  # for each arity above two: additional nodes (n,), scopes (n, arity), shapes (n, arity)
     target: np.ndarray  # (n,), index of an entry of the pairwise model: flat unary scores, then flat tables
-    # (n,), index of the factor graph's score that the entry includes: first cells, then default scores of tables
+    # (n,), index of the factor graph's score that is added to the entry: cells first, then default scores of tables
     source: np.ndarray
 
     def pullback(self, graph: FactorGraph, statistics: Statistics) -> FactorStatistics:
@@ -142,7 +142,7 @@ class _Edges:
         self.joined: list[tuple] = []
 
     def locate(self, ends: np.ndarray, cells: _Cells) -> np.ndarray:
-        """Return where the flat tables store the cells of two-node factors; factors on the same nodes share a table."""
+        """Return the indices of two-node factors' cells in the flat tables; factors on the same nodes share a table."""
         # ends: (n_factors, 2)
         pairs, width = self.pairs, self.width
         swapped = ends[:, 0] > ends[:, 1]

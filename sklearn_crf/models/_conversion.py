@@ -156,7 +156,7 @@ def pairwise_model_of(model: FactorGraph) -> PairwiseModel:
 def _collect_edges(model, factors, scope):
     """Return the edges, the type of each edge, and the table of each type.
 
-    Edges have the order of their first factors.
+    Edges are in the order of their first factors.
     """
     pair = np.sort(scope, axis=1)
     _, first, inverse = np.unique(pair, axis=0, return_index=True, return_inverse=True)

@@ -24,7 +24,7 @@ def unite_factors(*graphs):
             raise ValueError("factor graphs can only be combined if their nodes have the same numbers of states.")
     n_tables = np.cumsum([0, *(graph.n_tables for graph in graphs)], dtype=np.int32)
     is_sparse = any(graph.table_cell is not None for graph in graphs)
-    # The given graphs have been checked. More checks would take longer than the rest of an evaluation in training.
+    # The given graphs were checked when they were built. In training, a second check would dominate the time.
     return build_trusted_factor_graph(
         n_states=first.n_states,
         scope=np.concatenate([graph.scope for graph in graphs]),
@@ -184,7 +184,7 @@ def _iterate_changes(model, labels):
 
 
 class SmallFactors:
-    """Positions, in the tables of a factor graph, of the scores of factors with at most one node."""
+    """Positions of the scores of factors with at most one node in the tables of a factor graph."""
 
     def __init__(self, model):
         empty, single = (np.flatnonzero(model.arity == n) for n in (0, 1))

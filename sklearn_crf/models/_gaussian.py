@@ -110,8 +110,8 @@ class GaussianModel(ChecksPickles):
     def operator(self) -> Any:
         """Callable that multiplies a part of J (without ``precision_operator``) by a vector.
 
-        Called as ``operator(vector, start, stop, out)``, it writes the nodes or rows from start to stop.
-        ``operator.n_items`` is the number of nodes or rows.
+        The call ``operator(vector, start, stop, out)`` computes the product for the nodes or rows from start to stop,
+        and writes it to ``out``. ``operator.n_items`` is the number of nodes or rows.
         """
         # On lattices with up to three axes, a kernel computes products row by row.
         shape = self.graph.shape
@@ -177,8 +177,8 @@ class _StencilProduct:
         self.offsets = np.zeros((len(graph.offsets), 3), dtype=np.int64)
         self.offsets[:, n_added:] = graph.offsets
         self.n_items = self.shape[0] * self.shape[1]
-        # If blocks are single numbers, store one for each edge, which takes no more memory than the types of edges.
-        # Products of rows can then be vectorised.
+        # If blocks are single numbers, store one number per edge, so that products of rows can be vectorised.
+        # The numbers need no more memory than the edge types.
         is_scalar = model.n_values == 1 and graph.n_edges > 0
         self.edge_weight = model.blocks[model.edge_type, 0, 0] if is_scalar else np.empty(0, model.dtype)
         # Do not store the model, which refers to this object: the reference cycle would delay freeing memory.

@@ -361,7 +361,7 @@ def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False, name:
     labels = as_integers(labels, name, shape=shape, kinds="iub")
     if labels.max(initial=-1) > highest:
         raise ValueError(f"{name} must be between 0 and {highest}, or negative if unknown, found {labels.max()}.")
-    # Callers use -1 as the index of the last entry. Any other negative label would select a different entry.
+    # Replace all negative labels by -1, because callers use missing labels as indices, and -1 selects the last entry.
     return np.maximum(labels, -1)
 
 
@@ -438,7 +438,7 @@ def compute_labeling_statistics(model: Any, labels: ArrayLike) -> Any:
 
 @singledispatch
 def subtract_labeling(model: Any, statistics: Any, labels: ArrayLike) -> Any:
-    """Subtract the statistics of a labeling from given statistics, which may be overwritten except for ``unary``."""
+    """Subtract a labeling's statistics from given statistics; all given arrays but ``unary`` may be overwritten."""
     return statistics.minus(compute_labeling_statistics(model, labels))
 
 

@@ -198,7 +198,7 @@ class PermutohedralFilter:
         MemoryError
             If the lattice and the values of its vertices would take more than ``max_memory``.
         """
-        # The number of parts does not depend on the number of threads, and neither do the rounding errors of sums.
+        # The number of parts does not depend on the number of threads, so that sums have the same rounding errors.
         n_parts = min(8, max(1, self.n_points // (4 * self.n_vertices))) if width <= _tuning.LONGEST_SCATTERED else 0
         row_bytes = width * (2 * self.dtype.itemsize + 8 * n_parts)
         lattice_bytes = self.memory - (self._corner_bytes if n_parts else 0)
@@ -209,7 +209,7 @@ class PermutohedralFilter:
 
     @cached_property
     def _points_of_vertices(self):
-        """Ascending points of each vertex: arrays of starts (M + 1,), points (N (d + 1),) and weights (N (d + 1),)."""
+        """Points of each vertex in ascending order: starts (M + 1,), points (N (d + 1),) and weights (N (d + 1),)."""
         ptr = np.zeros(self.n_vertices + 2, np.int64)
         point_of, weight_of = np.empty(self.vertex.size, np.int32), np.empty(self.vertex.size, self.dtype)
         points_of_vertices(self.vertex, self.weight, ptr, point_of, weight_of)

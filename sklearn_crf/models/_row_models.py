@@ -10,8 +10,8 @@ _MOST_DIRECTIONS = 254
 
 
 def find_ordered_offsets(graph):
-    """Return, for offsets with edges, steps in node index, offsets and edge counts, or () if edges are not ordered."""
-    # Cache the result, because predictions request it hundreds of times for one graph.
+    """Return the index steps, offsets and edge counts of all offsets with edges, or () if edges are not ordered."""
+    # Cache the result, because a prediction calls this function hundreds of times for one graph.
     return graph.keep("lattice offsets", lambda: _find_ordered_offsets(graph))
 
 

@@ -95,7 +95,7 @@ class SegmentModel(ChecksPickles):
     ends: Any = None  # (2, N, K), scores f of the first and l of the last node of a run; None is stored as (0, N, K)
     # (N, D - 1, K), scores s of the runs of 1, 2, ..., D - 1 nodes from each node; None is stored as (N, 0, K)
     spans: Any = None
-    means: Any = None  # (N, K), finite scores m of nodes; their mean over a run counts; None is stored as (0, K)
+    means: Any = None  # (N, K), finite scores m of nodes; a run's score includes their mean; None is stored as (0, K)
 
     def __post_init__(self) -> None:
         if self.graph.chain_ptr is None and self.n_nodes:
@@ -175,7 +175,7 @@ class SegmentModel(ChecksPickles):
 
     @property
     def mean_shares(self) -> np.ndarray:
-        """Weight 1 / d of sums over runs of d nodes, minus the weight 1 / D of long runs, for d = 1, ..., D - 1."""
+        """Differences 1 / d - 1 / D between the weights of sums over d nodes and over long runs, d = 1, ..., D - 1."""
         n_durations = self.durations.shape[2]
         return 1 / np.arange(1, n_durations) - 1 / n_durations
 
