@@ -129,7 +129,7 @@ def covering_trees(graph: Graph, rule: str | int = "covering", *, random_state: 
 
 
 def _is_even(counts, next_tree, n_trees):
-    """Return whether the trees contain every edge, and all edges about equally often, as far as the graph allows."""
+    """Return whether every edge is in a tree, and the counts of trees per edge are as even as the graph allows."""
     if not counts.all():
         return False
     if not len(counts) or n_trees >= _tuning.MOST_EVEN_TREES:
@@ -159,7 +159,7 @@ def compute_covering_probabilities(graph: Graph) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class ComponentTrees:
-    r"""A distribution over spanning trees for each component of a graph: a list of trees, to which weights are given.
+    r"""Lists of spanning trees, one list for each component of a graph; tree weights define a distribution.
 
     .. math::
         \nu_e = \epsilon \, \nu^0_e + (1 - \epsilon) \sum_T \rho(T) \, [e \in T], \qquad

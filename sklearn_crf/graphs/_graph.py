@@ -242,7 +242,7 @@ class Graph:
         """Whether the graph has no cycle."""
         if self.n_edges >= max(self.n_nodes, 1):
             return False
-        # Fast test for chains and for trees that are numbered from their roots: no node has two earlier neighbours.
+        # Fast test that suffices for chains and for trees numbered from the root: no node has two earlier neighbours.
         later = np.maximum(self.edges[:, 0], self.edges[:, 1])
         return bool(np.bincount(later, minlength=1).max() <= 1) or self._traversal[2]
 
@@ -262,7 +262,7 @@ class Graph:
 
     @cached_property
     def chain_ptr(self) -> np.ndarray | None:
-        """First node of each chain, followed by the number of nodes; None unless every edge leads to the next node."""
+        """First node of each chain, followed by the number of nodes; None unless all edges join consecutive nodes."""
         first, second = self.edges[:, 0], self.edges[:, 1]
         if not self.n_nodes or np.any(second != first + 1) or np.any(first[1:] <= first[:-1]):
             return None
@@ -380,7 +380,7 @@ def _convert_networkx_edges(graph, n_nodes):
     names = list(graph.nodes)
     if len(names) != n_nodes:
         raise ValueError(f"edges is a networkx graph of {len(names)} nodes, but n_nodes is {n_nodes}.")
-    # Region adjacency graphs number their regions, but list them in another order.
+    # The nodes of region adjacency graphs are integers, but need not be listed in ascending order.
     if all(isinstance(name, int | np.integer) for name in names):
         names.sort()
     row = {name: s for s, name in enumerate(names)}

@@ -26,10 +26,10 @@ def check_edge_probabilities(graph: Graph, edge_probabilities: ArrayLike) -> Non
         \nu \ge 0, \quad \sum_{e \in E} \nu_e = |V| - 1, \quad
         \sum_{e \subseteq S} \nu_e \le |S| - 1 \ \text{ for all sets } S \text{ of nodes}
 
-    for each component. The sets are not enumerated. Consider only the sets that contain a node r: they obey the bound
-    if and only if each edge's probability can be divided between its ends so that every node receives at most one and r
-    receives nothing. One maximum flow finds such a division for one r, and from one r to the next only a single unit
-    has to move. The flows are integers.
+    for each component. The sets are not enumerated. For a given node r, all sets that contain r obey the bound if and
+    only if the probability of each edge can be divided between its ends such that every node receives at most one, and
+    r receives nothing. One maximum flow finds this division for the first r. For each further r, only one unit of flow
+    is rerouted. The flows are integers.
     """
     # edge_probabilities: (E,)
     probability = as_reals(edge_probabilities, "edge_probabilities", np.float64)
