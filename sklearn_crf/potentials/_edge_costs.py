@@ -47,7 +47,7 @@ class _SparseWithCosts(_LinearWithCosts, SparsePotentials):
 
 
 class _SparseEdgesWithCosts(SparseEdgePotentials):
-    """:class:`SparseEdgePotentials` with costs of edges, whose tables are separate with or without costs."""
+    """:class:`SparseEdgePotentials` with costs of edges; even without costs, every edge has a separate table."""
 
     edge_costs: np.ndarray
 
@@ -74,7 +74,7 @@ def add_edge_costs(potentials: Any, cost: np.ndarray, batches: list) -> tuple[An
     # cost: (K, K, K, K), ``cost[a, b, c, d]`` of labelling the ends of an edge a and b if their labels are c and d
     n_classes = potentials.n_classes
     by_truth = cost.transpose(2, 3, 0, 1).reshape(n_classes**2, n_classes**2)
-    # The last row stands for unlabelled edges. Equal tables of costs are stored once.
+    # The last row contains the costs of unlabelled edges. Equal cost tables are stored only once.
     tables, kind = np.unique(np.vstack([by_truth, np.zeros(n_classes**2)]), axis=0, return_inverse=True)
     costs, kind = tables.reshape(-1, n_classes, n_classes), kind.ravel()
 

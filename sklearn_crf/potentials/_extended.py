@@ -17,7 +17,7 @@ class ExtendedPotentials:
     def __getattr__(self, name: str) -> Any:
         """Look up an attribute in the potentials of nodes and edges if this object does not have it."""
         if name.startswith("__") or name == "pairwise":
-            # Copies and pickles ask for special methods before they have any attribute.
+            # Modules copy and pickle look up special methods before any attribute is set.
             raise AttributeError(name)
         return getattr(self.pairwise, name)
 
@@ -28,7 +28,7 @@ class ExtendedPotentials:
         return found
 
     def _append_further_values(self, values: np.ndarray, fill: Any) -> np.ndarray:
-        """Append ``fill``, once for each further weight, to the values of the weights of nodes and edges."""
+        """Append one ``fill`` for each further weight to values for the weights of nodes and edges."""
         return np.concatenate((values, np.full(self.n_coef - len(values), fill, dtype=values.dtype)))
 
     @property
@@ -38,7 +38,7 @@ class ExtendedPotentials:
 
     @property
     def tails(self) -> np.ndarray:
-        """Ratio of scale to robust spread of each weight's feature, (n_coef,) float64."""
+        """For each weight, the scale of its feature divided by the robust spread, (n_coef,) float64."""
         return self._append_further_values(self.pairwise.tails, 1.0)
 
     @property

@@ -99,7 +99,7 @@ class FeaturePairs:
     @classmethod
     def seen(cls, n_features, n_columns, occurrences):
         """Return the pairs of a feature and a score column that occur together at a node."""
-        # Use int32 for keys if possible, because keys and their copies take much memory.
+        # Use int32 for keys if possible, because keys and their copies need much memory.
         dtype = np.int32 if n_features * n_columns <= _MOST_FEATURES else np.int64
         keys = [_compute_keys(features, column, n_columns).astype(dtype) for features, column in occurrences]
         pairs = _sort_distinct(np.concatenate(keys))

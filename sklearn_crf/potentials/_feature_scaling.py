@@ -52,7 +52,7 @@ class FeatureBulk(NamedTuple):
                 continue
             found.number[t] = columns.shape[1]
             found.center[t, wanted] = np.median(columns, axis=1)
-            # Estimate the spread from nonzero distances only, because most values may be equal.
+            # Estimate the spread from nonzero distances only, because more than half of the values may be equal.
             apart = np.sort(distances(columns), axis=1)
             n_equal = np.count_nonzero(apart == 0, axis=1)
             varies = np.flatnonzero(n_equal < apart.shape[1])

@@ -154,7 +154,7 @@ class LinearPotentials:
 
     @property
     def tails(self):
-        """Ratio of scale to robust spread of each weight's feature, (n_coef,) float64; 1 without outliers."""
+        """For each weight, the scale of its feature divided by the robust spread, (n_coef,); 1 without outliers."""
         lengths = np.ones(self.n_coef)
         if self.feature_tail is not None:
             self.unpack(lengths).coef[...] *= self.feature_tail[:, np.newaxis]
@@ -330,7 +330,8 @@ class LinearPotentials:
     def _compute_part_unaries(self, weights, example):
         """Return the unary scores of joined graphs, bit-identical to those of separate graphs if any graph has cycles.
 
-        Examples whose nodes share one row of features are many and small, so one product computes the scores of all.
+        If the nodes of an example share one row of features, there are many small examples. The scores of all examples
+        are then computed by one product.
         """
         parts = example.graph.parts
         # Rounding errors of dense matrix products depend on the number of rows, so compute one product per graph.

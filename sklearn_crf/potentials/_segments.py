@@ -40,7 +40,7 @@ class RunFeatureKinds(NamedTuple):
 
     @classmethod
     def of(cls, features: Any, max_duration: int) -> "RunFeatureKinds":
-        """Sort the parameter ``features`` of segments into names and functions."""
+        """Split the parameter ``features`` into names of built-in features and user-defined functions."""
         given = features if isinstance(features, list | tuple) else [] if features is None else [features]
         names = [each for each in given if isinstance(each, str)]
         if unknown := set(names) - set(BUILT_IN):

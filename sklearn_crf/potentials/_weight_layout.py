@@ -144,7 +144,7 @@ class WeightLayout(NamedTuple):
         return SparsePotentials(pairs, n_features, n_classes, self.form, **options)
 
     def flat(self, field, potentials):
-        """Convert the fitted weights to a flat vector for given potentials, even potentials of other training data."""
+        """Convert the fitted weights to a flat vector for given potentials, possibly of other training data."""
         if isinstance(potentials, SegmentPotentials):
             of_runs = field.duration_coef_, _get_segment_coef(field)
             return np.concatenate([self._flatten_pairwise(field, potentials.pairwise), *map(np.ravel, of_runs)])
