@@ -1,4 +1,4 @@
-"""Base class of objectives, class ``Loss`` of their results, and checks of user-defined objectives."""
+"""Base class of objectives, the class ``Loss`` of their results, and checks of user-defined objectives."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,7 +24,7 @@ def check_loss(found, model, labels, *arguments, **options):
     """Check the types and shapes of a Loss, and return it with int32 predicted labels."""
     if not hasattr(found, "statistics") or not hasattr(found, "_replace"):
         raise TypeError(f"the result must be a Loss, got {type(found).__name__}.")
-    # The statistics are not converted to another floating-point precision.
+    # Do not convert the statistics to another floating-point precision.
     names: tuple[str, ...] = ("unary", "tables")
     if isinstance(model, FactorGraph):
         names = ("log_table", "table_default")
@@ -176,7 +176,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
 
     @property
     def gains_from_scaling(self) -> bool:
-        """Whether an estimate of the curvature at the start saves a solver more passes than the estimate costs."""
+        """Whether estimating the curvature at the start reduces the total number of passes of a solver."""
         return not self.is_settled
 
     @property

@@ -25,14 +25,14 @@ class RiskValue(NamedTuple):
     """Weighted loss of one batch, or total weighted loss of all batches in a pass."""
 
     value: float | None  # None for objectives without a loss
-    # gradient: (n_coef,), derivative with respect to the weights, or the direction of a step; None before the pullback
-    # The caller may change the array ``gradient``.
+    # (n_coef,), derivative with respect to the weights, or the direction of a step; None before the pullback
+    # The caller may change this array.
     gradient: np.ndarray | None
     n_errors: float | None  # weighted number of wrong predictions; None if the objective runs no inference
     converged: bool  # whether all runs of inference converged
     n_nonsubmodular: int  # number of edges on which a binary MAP inference was not exact
     gap: float = 0.0  # upper bound on the error of ``value``: 0 if all maxima are proven, inf if the error is unknown
-    statistics: Statistics | None = None  # before the pullback: derivative with respect to the scores of a batch
+    statistics: Statistics | None = None  # derivative with respect to the scores of a batch, before the pullback
 
 
 def weighted_loss(batch, loss, by_weight=None):
@@ -77,7 +77,7 @@ class EmpiricalRisk:
     """
 
     # batches: list of Batch with labels
-    # n_jobs: number of threads, which process several batches, or parts of one batch
+    # n_jobs: number of threads, which process different batches, or parts of one batch
     # seed: for objectives that draw samples; the seed of a call also depends on the batch and on the pass
 
     #: Name of the algorithm that evaluates the risk.
@@ -160,7 +160,7 @@ class EmpiricalRisk:
         return float(counts.sum() - counts.max())
 
     def summed(self, function, *arguments, changes=False):
-        """Return the result of a function of the risk, which is a sum over examples."""
+        """Call a function of the risk whose result is a sum over examples, and return the result."""
         # function: callable(EmpiricalRisk, *arguments) -> float or ndarray
         # changes: whether the function changes ``objective.grown``
         return function(self, *arguments)
@@ -183,7 +183,7 @@ class EmpiricalRisk:
         seed = 0
         if objective.draws:
             seed = int(np.random.SeedSequence([self.seed, i, self.n_passes]).generate_state(1, np.uint32)[0])
-        # Only objectives with a cost or a loss for each node support weights of nodes.
+        # Only objectives whose cost or loss is a sum over nodes support weights of nodes.
         weighs = batch.node_weight is not None and objective.weighs_nodes
         options = {"node_weight": batch.node_weight} if weighs else {}
         with convergence_left_to_caller(), batch.named_in_errors():
@@ -204,7 +204,8 @@ class EmpiricalRisk:
 
     def build_model_by_weight(self, i, coef):
         """Return the model of batch i, and the result of ``group_tables_by_weight`` (None if all weights are equal)."""
-        # The model has separate tables for each weight. The function ``weighted_loss`` needs the second result.
+        # The model has separate tables for each distinct weight of an example.
+        # Pass the second result to the function ``weighted_loss``.
         model = self.potentials.model(coef, self.batches[i].example, self.edges_of(i))
         if i not in self._by_weight:
             self._by_weight[i] = group_tables_by_weight(self.batches[i], model)
@@ -228,7 +229,7 @@ class EmpiricalRisk:
         return float(self._labelled[list(members)].sum() / self.n_labelled)
 
     def forget(self):
-        """Drop the warm starts of inference, so that the next pass starts cold."""
+        """Drop the warm starts of inference, so that the next pass starts without them."""
         self.carried = [None] * len(self.batches)
 
 
@@ -280,7 +281,7 @@ class EdgesByWeight:
 
     def __init__(self, batch, model):
         values, index = np.unique(expand_weights_to_edges(batch), return_inverse=True)
-        # A new edge type is a pair of an edge type and an example weight that occur together in the batch.
+        # Each combination of an edge type and an example weight that occurs in the batch becomes a new edge type.
         pairs, edge_type = np.unique(model.edge_type.astype(np.int64) * len(values) + index, return_inverse=True)
         self._type, self._shape = pairs // len(values), model.tables.shape
         self._sum = _build_sum_matrix(values[pairs % len(values)], self._type, self._shape[0])
@@ -351,7 +352,7 @@ class FactorsByWeight:
         self._table, weight = pairs // len(values), values[pairs % len(values)]
         sizes = np.diff(model.table_ptr)[self._table]
         self._ptr = np.concatenate(([0], np.cumsum(sizes)))
-        # Index of the original table cell for each cell of the new tables
+        # Index of the original table cell for each cell of the new tables.
         self._cell = np.arange(self._ptr[-1]) + np.repeat(model.table_ptr[self._table] - self._ptr[:-1], sizes)
         self._sum = _build_sum_matrix(weight, self._table, model.n_tables)
         self._sum_of_cells = _build_sum_matrix(np.repeat(weight, sizes), self._cell, model.log_table.size)

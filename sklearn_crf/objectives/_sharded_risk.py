@@ -18,17 +18,17 @@ class ShardedRisk:
 
     .. math:: R(w) = \sum_p R_p(w), \qquad \nabla R = \sum_p \nabla R_p
 
-    Here :math:`R_p` is the :class:`EmpiricalRisk` of shard p. For each evaluation the weights are sent to the workers,
-    and :func:`~sklearn_crf.distributed.sum_in_tree_order` adds what they return.
+    Here :math:`R_p` is the :class:`EmpiricalRisk` of shard p. For each evaluation, the weights are sent to the workers,
+    and :func:`~sklearn_crf.distributed.sum_in_tree_order` adds the results.
 
     Warm starts of inference and data that an objective collects, such as sets of labelings, stay with the shard. This
     state is a function of all weights that the shard was evaluated at. If a worker is lost, another worker repeats the
     passes and changes, so that results do not change.
     """
 
-    # make_risk: callable(Shard) -> EmpiricalRisk, which is called on the worker that holds the shard
+    # make_risk: callable(Shard) -> EmpiricalRisk, which is called on the worker of the shard
     # If the worker has dropped the risk, the worker calls ``make_risk`` again.
-    # objective: objective of the risks of all shards; if it holds data of examples, each shard makes its own objective
+    # objective: objective for all shards; an objective that contains data of examples is made separately for each shard
     # seed: number from which the seed of each shard's risk is computed
 
     def __init__(
@@ -87,7 +87,7 @@ class ShardedRisk:
         )
         self._starts_cold = False
         if not n_carrying:
-            # Without warm starts, passes need not be repeated if a worker is lost.
+            # Without warm starts, earlier passes need not be repeated if a worker is lost.
             self._kept.shorten()
         return value
 
@@ -101,14 +101,14 @@ class ShardedRisk:
         try:
             state = pickle.dumps(self.objective)
         except (pickle.PicklingError, AttributeError, TypeError):
-            state = None  # a user-defined objective that cannot be pickled
+            state = None  # the objective is user-defined and cannot be pickled
         if state is not None and state == self._state_of_objective:
             return None
         self._state_of_objective, self._sent_objective = state, deepcopy(self.objective)
         return self._sent_objective
 
     def summed(self, function: Callable, *arguments: Any, changes: bool = False) -> Any:
-        """Apply a function to the risk of each shard, as it is after the last pass, and return the summed results."""
+        """Apply a function to the risk of each shard after the last pass, and return the sum of the results."""
         # function: callable(EmpiricalRisk, *arguments), of a module that workers can import
         # changes: whether the function changes ``grown`` of the objectives
         # A worker that takes over a shard calls the function again.
@@ -124,7 +124,7 @@ class ShardedRisk:
         )
 
     def forget(self) -> None:
-        """Drop the warm starts of inference, so that the next pass has none."""
+        """Drop the warm starts of inference, so that the next pass starts without them."""
         self._starts_cold = True
         self._kept.shorten()
 
@@ -141,7 +141,7 @@ class _RiskOfShard:
         self._objective = self._grown = None
 
     def described(self):
-        """Return the attributes of the risk by name; the objective is left out if it holds data of the examples."""
+        """Return the attributes of the risk by name, without an objective that contains data of the examples."""
         counts = "n_labelled", "n_examples", "n_nodes", "n_edges", "label_counts", "curvature"
         found = {
             name: getattr(self.risk, name) for name in (*counts, "has_unlabelled", "is_forest", "is_exact", "path")
@@ -151,7 +151,7 @@ class _RiskOfShard:
     def evaluate(self, number, coef, starts_cold, objective):
         """Return the RiskValue at the given weights, and the number 1 if inference stores warm starts, otherwise 0."""
         # objective: new objective, for example with another tolerance
-        # ``objective`` is None if the objective is unchanged, or if shards have their own objectives.
+        # ``objective`` is None if the objective is unchanged, or if each shard has a separate objective.
         if starts_cold:
             self.risk.forget()
         if objective is not None:

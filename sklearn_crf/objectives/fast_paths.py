@@ -7,14 +7,14 @@
 ``objectives``
     Classes of objectives that the path supports, not including subclasses; None stands for any class.
 ``applies(objective, potentials, batches)``
-    A cheap test of whether the path applies to an objective and data, which must change neither.
+    Whether the path applies to an objective and data. The test must be cheap, and must not change its arguments.
 ``path(risk)``
-    Constructor of the path, with the data that it keeps between evaluations.
+    Constructor of the path, which stores data for all evaluations.
 ``path.value_grad(risk, coef, members)``
     The :class:`~sklearn_crf.objectives.RiskValue` of all or some batches. The value equals the result of
-    :class:`EmpiricalRisk` up to rounding, and is identical for any number of threads. A path may decline at some
-    weights, for instance if scores range too widely, and for subsets of batches. The path then returns None, and the
-    next path that applies is used, or finally the general path.
+    :class:`EmpiricalRisk` up to rounding, and is identical for any number of threads. A path may return None for some
+    weights, for instance if the range of scores is too wide, and for subsets of batches. The next path that applies
+    is then used. If there is none, the general path is used.
 
 Margin training also needs the cutting planes of single examples, from :func:`plane_oracle`. Paths of ``FORESTS``
 replace a :class:`PlaneOracle`. Paths of ``FOREST_DUALS`` replace it only for solvers that use their dual variables.
@@ -47,7 +47,7 @@ from sklearn_crf.objectives.margin._forest_planes import ForestPlanes, SparseFor
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
 from sklearn_crf.objectives.margin._planes import PlaneOracle, PlanesOfCuts, split_risk_into_blocks
 
-# Number of batches whose statistics are stored and then pulled back together.
+# Number of batches whose statistics are stored before a single pullback of all of them.
 _N_TOGETHER = 8
 
 
@@ -103,7 +103,7 @@ class PassOfSets:
         self._differences: list[tuple[Any, Any]] = [(None, None)] * len(risk.batches)
         zeros = np.zeros(risk.potentials.n_coef)
         self._by_weight = [group_tables_by_weight(b, risk.potentials.model(zeros, b.example)) for b in risk.batches]
-        # Weights of nodes only multiply the costs in generators. The losses do not depend on them.
+        # Node weights only multiply the costs in generators, so the losses do not depend on node weights.
         unweighted = [replace(batch, node_weight=None) for batch in risk.batches]
         self._nodes = NodePass(risk.potentials, unweighted, risk.n_jobs, sees_neighbours=True)
 
@@ -136,9 +136,9 @@ class PassOfSets:
         return n_assignments <= _FEW_ASSIGNMENTS and n_numbers <= self._batches[i].example.n_nodes
 
     def _evaluate_sets(self, i, coef, n_threads):
-        """Compute the loss and gradient of the sets of a batch; also return an error count of zero."""
+        """Return the loss of a batch's sets, an error count of zero, and the gradient."""
         batch = self._batches[i]
-        # Sets need no edges. The pass over nodes has already checked that scores are finite.
+        # Sets do not need the edges. The pass over nodes has already checked that scores are finite.
         unary, tables = self._potentials.compute_scores_and_tables(coef, batch.example)
         by_weight = self._by_weight[i]
         tables = tables.astype(unary.dtype, copy=False)
@@ -182,7 +182,7 @@ class PassOfSets:
         return rows
 
 
-# A batch with more assignments than this does not store differences of feature vectors.
+# Maximum number of assignments of a batch for which differences of feature vectors are stored.
 _FEW_ASSIGNMENTS = 64
 
 
@@ -232,7 +232,7 @@ def applying(paths: tuple[Any, ...], objective: Any, *data: Any) -> list[Any]:
 
 
 class FastRisk(EmpiricalRisk):
-    """:class:`EmpiricalRisk` that is evaluated by the first fast path that applies and does not decline."""
+    """:class:`EmpiricalRisk` that is evaluated by the first fast path that applies and does not return None."""
 
     def __init__(self, objective, potentials, batches, *, n_jobs=None, seed=0):
         super().__init__(objective, potentials, batches, n_jobs=n_jobs, seed=seed)
@@ -266,7 +266,7 @@ def plane_oracle(risk, C, scale, n_threads=1, *, by_blocks=True, by_dual=False):
         return kind(risk, C, scale, n_threads)
     risk, blocks = split_risk_into_blocks(risk)
     if not by_blocks:
-        # The solver keeps the weights between blocks, so all examples form one block, which the threads share.
+        # The solver does not change the weights between blocks, so all examples form one block, divided among threads.
         blocks = [[i for block in blocks for i in block]]
     kind = next(iter(applying(PLANES, risk.objective, risk.potentials, risk.batches)), PlaneOracle)
     return kind(risk, C, scale, blocks, n_threads)

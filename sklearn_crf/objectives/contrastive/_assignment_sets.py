@@ -46,7 +46,7 @@ class Changes(NamedTuple):
 
 
 def compute_pair_changes(model, truth, changes):
-    """Compute how assignments change the statistics of tables; only edges of changed nodes are visited."""
+    """Compute how assignments change the statistics of tables, by a loop over the edges of changed nodes only."""
     # model: model whose graph, edge types and edge weights are read; scores are not read
     # truth: (N,) int32, the true labeling
     # returns three arrays with an element for each change: row, cell and difference
@@ -67,7 +67,7 @@ def compute_pair_changes(model, truth, changes):
 
 
 def _compute_cell_changes(model, truth, changes):
-    """Compute how assignments change the use of each score of a factor graph: first of cells, then of defaults."""
+    """Compute how assignments change the number of uses of each cell and each default score of a factor graph."""
     # returns the same three arrays as compute_pair_changes
     labels = np.repeat(truth[np.newaxis], changes.n_rows, axis=0)
     labels[changes.row, changes.node] = changes.state
@@ -85,7 +85,7 @@ def _compute_cell_changes(model, truth, changes):
 
 
 class _Rows:
-    """Rows of different lengths, stored in flat columns; appended arrays are joined when columns are read."""
+    """Rows of different lengths, stored in flat columns; appended arrays are concatenated when columns are read."""
 
     def __init__(self, *dtypes):
         self._pieces = [[np.zeros(0, dtype=dtype)] for dtype in dtypes]
@@ -175,7 +175,7 @@ class AssignmentSets:
         self._own_set = np.full(len(self._node_ptr) - 1, -1, dtype=np.int32)
         self._own_weight = _check_weights(generated_weight, len(self._own_set))
         # _states has the codes ``node * n_columns + state`` of changed states.
-        # _pairs has the codes of table entries, and by how much the number of uses of each entry changes.
+        # _pairs has the codes of table entries, and the change in the number of uses of each entry.
         self._states = _Rows(_choose_code_type(n_nodes * self._n_columns))
         self._set_of = _Rows(np.int32, np.uint64)
         # Number that is added to the score difference of each assignment; None if no set has a proposal
@@ -465,7 +465,7 @@ def _choose_code_type(n_codes):
 
 
 def _join(pieces):
-    """Join the arrays of a list into one array, in place, and return the array."""
+    """Replace the arrays of a list by their concatenation, in place, and return the concatenation."""
     if len(pieces) > 1:
         pieces[:] = [np.concatenate(pieces)]
     return pieces[0]
@@ -512,8 +512,8 @@ def _hash_numbers(numbers):
 def _hash_assignments(codes, row, set_of):
     """Return, for each assignment, a 64-bit hash: the sum of the hashes of its changes and of its set's index.
 
-    The probability that any two of a million assignments have the same hash is 3e-8. One of the two is then left out.
+    The probability that any two of a million assignments have the same hash is 3e-8. One of the two is then omitted.
     """
     start = np.flatnonzero(np.diff(row, prepend=-1))
-    # Indices of sets are inverted bitwise, so that no index equals a code.
+    # Invert the indices of sets bitwise, so that no index equals a code.
     return np.add.reduceat(_hash_numbers(codes), start) + _hash_numbers(~set_of.astype(np.int64))

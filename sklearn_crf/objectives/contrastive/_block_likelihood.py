@@ -23,7 +23,7 @@ from sklearn_crf.models import (
 )
 from sklearn_crf.objectives._base import Loss, Objective
 
-# Maximum number of joint states for which a block is enumerated, and number of joint states enumerated in one step.
+# Maximum number of joint states of an enumerated block, and number of joint states that are enumerated in one step.
 _MOST_STATES = 2**12
 _STEP = 2**20
 
@@ -86,7 +86,7 @@ def _add_marginals(model, n_nodes, first, edges, unary, tables, terms):
 
 
 def _spread(values, positions, n_nodes):
-    """Reshape values of one or two nodes of each block, so that they broadcast over the joint states of the block."""
+    """Reshape the values of one or two nodes per block for broadcasting over the joint states of the block."""
     shape = [1] * n_nodes
     for position in positions:
         shape[position] = values.shape[1]
@@ -170,10 +170,10 @@ class BlockLikelihood(Objective):
         """Compute the loss of a factor graph by exact inference on each block, given the labels of all other nodes."""
         layout = self._factor_layout
         if layout is None or not layout.fits(model):
-            # The layout is stored, because training evaluates hundreds of models of the same structure.
+            # Cache the layout, because training evaluates hundreds of models of the same structure.
             layout = self._factor_layout = _FactorLayout(model, self._blocks)
         blocks, node = layout.model(model), layout.node
-        # Unlabelled nodes share no factor with a block.
+        # Unlabelled nodes may have any label here, because they share no factor with a block.
         truth = np.maximum(labels[node], 0)
         found = JunctionTree().marginals(clamped(blocks, np.where(layout.is_inside, -1, truth)))
         losses = np.bincount(layout.block_of, found.log_z_terms - compute_score_terms(blocks, truth), len(self._blocks))
@@ -247,8 +247,8 @@ class _FactorLayout:
 class _Layout:
     """Graph of separate blocks, with one copy of a node for each block that contains the node.
 
-    Edges inside a block are kept. An edge that leaves a block is replaced by unary scores of its end in the block,
-    given the true label of the other end.
+    The graph contains the edges within a block. An edge between a node of the block and a node outside is replaced by
+    unary scores of the node in the block, given the true label of the node outside.
     """
 
     def __init__(self, graph: Graph, blocks: Sequence):
@@ -301,7 +301,7 @@ class _Layout:
         return Statistics(unary.astype(model.dtype, copy=False), tables)
 
     def _iterate_crossings(self, model, labels):
-        """Yield the edges with only the first node in a block, then the edges with only the second node in a block.
+        """Yield the edges whose first node alone is in a block, then the edges whose second node alone is in a block.
 
         Each item consists of the indices of crossings and the index of the table entries of their edges.
         """

@@ -10,7 +10,7 @@ from sklearn_crf.models import PairwiseModel, check_labels, score
 from sklearn_crf.objectives._base import Loss, Objective
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 
-# Maximum number of labelings for which it is affordable to make a separate set for each labeling.
+# Maximum number of labelings for which separate sets, one for each labeling, are affordable.
 _MOST_LABELINGS = 2**16
 
 
@@ -131,7 +131,7 @@ class ContrastiveSets(Objective):
         self.others = list(others)
 
     def loss_statistics(self, model: Any, labels: np.ndarray, *, n_threads: int = 1, **unused: Any) -> Loss:
-        # The labels passed are usually the array of the sets itself, which need not be compared.
+        # Usually, ``labels`` is the array stored in the sets. A check is then not needed.
         labels = labels if labels is self.sets.labels else check_labels(model, labels, may_miss=True)
         if np.any((labels != self.sets.labels) & (labels >= 0)):
             raise ValueError("labels differ from the labels for which the sets of assignments were made.")

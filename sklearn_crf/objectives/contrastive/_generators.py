@@ -97,7 +97,7 @@ class MapGenerator(Generator):
         if isinstance(self.inference, ICM):
             return random_labels(model, rng)
         if isinstance(self.inference, MessagePassing) and not isinstance(model, FactorGraph):
-            # Random messages have the magnitude of log-odds, about 1.
+            # Random messages have a magnitude of about 1, like typical log-odds.
             # Smaller messages would have no effect, and larger messages would outweigh the unary scores.
             return Messages(rng.normal(size=(2 * model.graph.n_edges, model.n_columns)), as_scores=True)
         return None

@@ -1,4 +1,4 @@
-"""Learning rules with one labeling in place of expectations: saddle point, maximum marginal, contrastive divergence."""
+"""Learning rules that replace expectations by one labeling: saddle point, maximum marginal, contrastive divergence."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ class SaddlePoint(Objective):
 
 @options(kw_only=False)
 class MaximumMarginal(Objective):
-    r"""Maximum marginal approximation (MMA), which gives the most probable label of each node the probability one.
+    r"""Maximum marginal approximation (MMA), in which the most probable label of each node has probability one.
 
     .. math:: J(\theta) = \phi(y^*) - \phi(\tilde y), \qquad \tilde y_s = \arg\max_k \mu_s(k)
 

@@ -20,7 +20,7 @@ from sklearn_crf.objectives._base import clamp_known_labels
 _FIRST_SCORE = 10.0
 
 # Minimum difference between a parameter and the largest parameter of the same factor.
-# At this difference, the probability of a state is far below rounding errors, but above zero.
+# At this difference, the probability of a state is far smaller than rounding errors, but not zero.
 _LOWEST_SCORE = -300.0
 
 
@@ -61,7 +61,7 @@ class DualBlock:
 
     @classmethod
     def of_risk(cls, risk, C, start, scale):
-        """Return one block for each batch with positive weight; each batch holds one example."""
+        """Return one block for each batch with positive weight; each batch contains one example."""
         weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
         return [cls(risk, i, C * weight, start, scale) for i, weight in enumerate(weights) if weight > 0]
 
@@ -83,7 +83,7 @@ class DualBlock:
         if self._first.any():
             return self.scores(self._first) / self._temperature
         # Parameters computed from the labels correspond to weights near zero.
-        # Uniform marginals are no alternative, as they may correspond to weights far larger than the best weights.
+        # Do not start from uniform marginals, which may correspond to weights far larger than the best weights.
         return np.where(self._belongs_to_nodes(), _FIRST_SCORE * self.truth, 0.0)
 
     def _belongs_to_nodes(self):
@@ -101,7 +101,7 @@ class DualBlock:
         return np.where(self._allowed, self._temperature * scores, 0.0)
 
     def forward(self, parameters):
-        """Compute the marginals that belong to parameters, and the entropy of the marginals."""
+        """Compute the marginals for given parameters, and the entropy of the marginals."""
         model = self._model_at(parameters)
         found = self._likelihood.inference.marginals_for_learning(model, init=self._state)
         self._state = found.state
@@ -111,8 +111,8 @@ class DualBlock:
     def feasible(self, parameters):
         """Return marginals that are consistent at every edge and close to the marginals of the given parameters.
 
-        Message passing reaches consistency only in the limit. On graphs without cycles, the result equals the result of
-        :meth:`forward`.
+        Messages are only consistent in the limit of many sweeps. On graphs without cycles, the result equals the result
+        of :meth:`forward`.
         """
         model = self._model_at(parameters)
         if isinstance(model, FactorGraph):
@@ -128,7 +128,7 @@ class DualBlock:
         nodes /= nodes.sum(axis=1, keepdims=True)
         pairs = fit_pairs(found.tables[:, 0], *(nodes[ends] for ends in model.graph.edges.T))
         if pairs[np.isneginf(untied.tables[:, 0])].any():
-            # If probability would have to be given to forbidden pairs, return the labels, which are always feasible.
+            # If forbidden pairs would need positive probabilities, return the labels, which are always feasible.
             return self.truth
         sums = np.zeros(model.tables.shape)
         np.add.at(sums, model.edge_type, weight[:, :, None, None] * pairs[:, None])
@@ -205,7 +205,7 @@ def fit_pairs(pairs, first, second):
         share = np.divide(ends, total, out=np.ones_like(total), where=total > ends)
         pairs = pairs * np.expand_dims(share, axis)
     lacks = np.maximum(first - pairs.sum(axis=2), 0.0), np.maximum(second - pairs.sum(axis=1), 0.0)
-    # Missing probability below the machine precision is a rounding error.
+    # A missing probability smaller than the machine precision is a rounding error.
     missing = np.maximum(lacks[0].sum(axis=1), np.finfo(np.float64).eps)[:, None, None]
     return pairs + lacks[0][:, :, None] * (lacks[1][:, None, :] / missing)
 

@@ -80,7 +80,7 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
         self._lay_out(map(len, self._weight_of_shares))
 
     def _get_part_slice(self, i):
-        """Return the slice of the flat vector that holds the unknowns of batch i."""
+        """Return the slice of the flat vector that contains the unknowns of batch i."""
         return slice(self._ends[i], self._ends[i + 1])
 
     def _evaluate(self, coef: np.ndarray, members: Sequence[int] | None) -> RiskValue:
@@ -116,9 +116,9 @@ class JointRisk(RiskOfWeightsAndOthers):
 
     The unknowns :math:`\lambda`, called shares, divide the scores of an example among the trees T. The risk is jointly
     convex in the weights and the shares, smooth, and has no inner problem. The minimum over the shares is the risk with
-    :class:`TightenBound`. For partly labelled examples, the log-partition given the known labels takes the place of the
-    score. With the trivial entropy, the parts T are single edges of weight one; with the entropy of factors, the parts
-    are single edges and single nodes. One flat vector holds the weights and then the shares of each batch.
+    :class:`TightenBound`. For partly labelled examples, the score is replaced by the log-partition given the known
+    labels. With the trivial entropy, the parts T are single edges of weight one. With the entropy of factors, the parts
+    are single edges and single nodes. One flat vector contains the weights, followed by the shares of each batch.
     Source: Jancsary 2012, CRF recipe 4.
     """
 
@@ -189,10 +189,10 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
     linear in both. The derivative of the bound with respect to the probability of an edge is the negative mutual
     information I of its ends. Edge probabilities are means over trees, so they stay in the spanning tree polytope. The
     method :meth:`grown` adds the steepest tree. Projections are onto a simplex, not onto the polytope. One flat vector
-    holds the weights of the field, followed by the weights of the trees of each batch.
+    contains the weights of the field, followed by the weights of the trees of each batch.
 
-    In a factor graph, sets of factors without cycles take the place of trees. The set with the most information is hard
-    to find, so sets are grown greedily from the factors with the most information.
+    In a factor graph, trees are replaced by sets of factors without cycles. The set with the most information is hard
+    to find. Sets are therefore built greedily from the factors with the most information.
     Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
     """
 
@@ -267,7 +267,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
                 self.carried[i] = free.state
                 pairs = inference.edge_marginals(model, init=free.state, n_threads=n_threads)
             else:
-                # Solve the batch again with an algorithm whose messages always converge.
+                # If messages have not converged, use an algorithm whose messages always converge.
                 inference = NormProductBP("trw", edge_probabilities=probabilities, **self._limits)
                 free = inference.marginals(model)
                 pairs = inference.marginals(expand_edge_tables(model)).tables[:, 0]

@@ -30,7 +30,7 @@ from sklearn_crf.objectives._base import Loss, Objective, clamp_known_labels
 _MODELS = PairwiseModel, FactorGraph, SegmentModel
 
 # The tolerance of messages is this number times the largest gradient entry of the risk.
-# Errors of messages mostly cancel in the gradient, because the gradient is a sum over many nodes.
+# The tolerance may be larger than the gradient, which sums over many nodes, so that errors of messages mostly cancel.
 _TOL_OF_GRADIENT = 10.0
 
 
@@ -86,7 +86,7 @@ class Likelihood(Objective):
         # Approximate inference has no warm start: loopy belief propagation may have several fixed points.
         # With warm starts, messages could follow a branch of fixed points that prediction never finds.
         # The value of the loss at a point could then depend on the points that a line search visited before.
-        # Exact inference gives the same result from any start. Its state only holds the order of computations.
+        # The result of exact inference does not depend on the start. Its state only contains the order of computations.
         exact = self.is_exact_for(model)
         found = _compute_loss_by_marginals(self.inference, model, labels, state if exact else None, n_threads)
         return found if exact else found._replace(state=None)
@@ -312,11 +312,11 @@ class TruncatedLoss(Objective):
     # cost: (K, K) for "expected_cost", cost[a, b] of state a if b is the label; None stands for 1 for each wrong state
     # In a factor graph, "clique" is the negative log-probability of the labels of each factor of two or more nodes.
     # If a node of a factor is unlabelled, each labelled node of the factor counts separately.
-    # The ``state`` of a result holds the structure of the graph.
+    # The ``state`` of a result contains the structure of the graph.
 
     needs = frozenset({"marginals"})
     missing = "left out"
-    # Without scaling, training on correlated edge features needs three times as many passes, each with all sweeps.
+    # Without scaling, training on correlated edge features needs three times as many passes of all sweeps.
     gains_from_scaling = True
 
     inference: FixedSweeps

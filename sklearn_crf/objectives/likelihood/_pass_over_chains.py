@@ -17,18 +17,18 @@ from sklearn_crf.potentials import LinearPotentials, SegmentPotentials, SparsePo
 
 # Number of blocks, for any number of threads; minimum number of scores of a block; maximum number of scores of a block.
 # With 128 blocks, each of sixteen threads has eight blocks.
-# A block with the minimum number of scores is large enough for a task. A block with the maximum number fits in a cache.
+# A block with the minimum number of scores is large enough to be a task. A block with the maximum number fits in cache.
 _N_BLOCKS, _LEAST_OF_A_BLOCK, _MOST_OF_A_BLOCK = 128, 2**11, 2**14
 
 # Minimum number of nodes of a block, divided by the number of classes.
 # Each block stores sums for all pairs of classes and for all dense features.
-# In a block with many nodes, these sums take little memory and time compared with the nodes.
+# In a block with many nodes, these sums need little memory and time compared with the nodes.
 _NODES_FOR_A_CLASS = 4
 
 # Maximum number of node derivatives (32 MB) that are stored before threads pull them back by ranges of features.
 _MOST_KEPT = 2**22
 
-# If features have weights for more than a third of the columns, whole rows of weights are stored, which is faster.
+# If features have weights for more than a third of the columns, storing whole rows of weights is faster.
 _COLUMNS_OF_A_PAIR = 3
 
 # Number of panels of sparse features for each thread; number of ranges of features for each thread.
@@ -42,7 +42,7 @@ _FIELDS_OF_A_PANEL = 7
 class PassOverChains:
     """Negative log-likelihood of labelled chains with dense or sparse features, computed by one kernel call.
 
-    Chains are divided into blocks. The data of a block stay in the cache from its scores to its gradient.
+    Chains are divided into blocks. The data of a block remain in the cache while its scores and gradient are computed.
     """
 
     name = "chains"
@@ -142,9 +142,9 @@ class PassOverChains:
 
 
 class _InPlace:
-    """Base of features that the kernel reads by their memory addresses.
+    """Base class of features that the kernel reads by their memory addresses.
 
-    Pickles leave out the addresses, and unpickled copies compute them again.
+    Pickles do not contain the addresses, so unpickled copies compute them again.
     """
 
     def __getstate__(self):
@@ -201,7 +201,7 @@ class _Columns(_InPlace):
         return dense, pairs.ptr, pairs.column, weights, self._row_of, self._rows
 
     def shared(self, n_threads):
-        """Return the panels, the workspace for node derivatives, its number of nodes, and the feature range ends."""
+        """Return the panels, the workspace for node derivatives, its number of nodes, and the ends of the ranges."""
         if n_threads not in self._shared:
             self._shared[n_threads] = self._build_thread_arrays(n_threads)
         return self._shared[n_threads][1]
@@ -211,11 +211,11 @@ class _Columns(_InPlace):
         return {}
 
     def _build_thread_arrays(self, n_threads):
-        """Build the arrays that hold the panels, and the values that :meth:`shared` returns."""
+        """Build the arrays of the panels, and the values that :meth:`shared` returns."""
         n_nodes = sum(int(first[-1]) for first in self._first_nodes)
         arrays, panels, n_blocks, largest = [], [], 0, 0
         for columns, first in zip(self._columns, self._first_nodes, strict=True):
-            # Columns are cut as little as threads allow, because longer columns are faster. Cuts do not affect results.
+            # Divide columns into as few parts as threads need, because long columns are faster. Results do not change.
             n_parts = 1 if n_threads == 1 else ceil(_PANELS_OF_A_THREAD * n_threads * first[-1] / n_nodes)
             blocks = np.unique(np.linspace(0, len(first) - 1, n_parts + 1).astype(np.int64))
             largest = max(largest, int(np.diff(first[blocks]).max()))
@@ -238,7 +238,7 @@ class _Columns(_InPlace):
 
 
 def _are_labelled_chains(batch, by_columns):
-    """Return whether a batch holds chains with supported node features, and with at most constant edge features."""
+    """Return whether a batch consists of labelled chains with supported node features and no varying edge features."""
     example = batch.example
     if example.has_factors or example.n_states is not None:
         return False
@@ -281,7 +281,7 @@ def _address(array):
 
 
 def _build_panels(columns, starts, blocks):
-    """Build panels, each of which holds the columns between two starts, and the indices of its first and last block."""
+    """Build panels, each with the columns between two starts, and with the indices of its first and last block."""
     first, last = np.array(starts[:-1]), np.array(starts[1:])
     own = np.empty((len(first), _FIELDS_OF_A_PANEL), dtype=np.int64)
     own[:, 0], own[:, 1], own[:, 2] = blocks[:-1], blocks[1:], last - first

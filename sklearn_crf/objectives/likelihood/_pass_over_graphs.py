@@ -28,7 +28,7 @@ def supports_sweeps(potentials: Any, algorithm: Any) -> bool:
 
 
 def count_trial_sweeps(algorithm: Any) -> int:
-    """Return a quarter of the maximum number of sweeps, so that oscillating messages leave sweeps for a second try."""
+    """Return a quarter of the maximum number of sweeps, to allow damped sweeps afterwards if messages oscillate."""
     return -(-algorithm.max_iter // 4)
 
 
@@ -72,7 +72,7 @@ class PassOverGraphs:
         others = [i for i in members if i not in set(chosen)]
         parts += map_tasks(partial(risk.oracle, coef=coef), others, risk.n_jobs)
         for i in states.keys() & set(others) if type(risk.objective) is Likelihood else ():
-            # The kernel does not try batches again that did not converge. The general implementation starts cold.
+            # From now on, the general implementation processes batches that did not converge, without a warm start.
             risk.carried[i] = _Start(is_damped=True), None
         return total_of(parts, np.sum(gradients + [part.gradient for part in parts[len(gradients) :]], axis=0))
 

@@ -14,7 +14,7 @@ from sklearn_crf.potentials import LinearPotentials
 
 # Number of parts with separate sums; minimum number of products of features and weights in a part.
 # With 128 parts, each of sixteen threads has eight parts.
-# A part with the minimum number of products takes about 50 microseconds. Smaller parts are not worth a task.
+# A part with the minimum number of products takes about 50 microseconds. Smaller parts would not justify a task.
 _PARTS, _FEWEST_PRODUCTS = 128, 2**17
 # Maximum number of nodes whose scores a kernel stores at a time.
 _MOST_NODES = 8192
@@ -45,8 +45,8 @@ class NodePass:
 
     Here c and c' are sums of edge features over the edges whose other end has label l. The sum c is over edges whose
     first end is node s, and c' is over edges whose second end is node s. As labels do not change, the sums are computed
-    once. With two classes, the score of a node is the difference between the scores of its states. The sums are then
-    multiplied by the form of the tables, which leaves one column for each weight.
+    only once. With two classes, the score of a node is the difference between the scores of its states. The sums are
+    then multiplied by the form of the tables, which results in one column for each weight.
     """
 
     def __init__(self, potentials, batches, n_jobs, sees_neighbours):
@@ -58,7 +58,7 @@ class NodePass:
             sees_neighbours=sees_neighbours,
             differences=_build_difference_factors(potentials.form) if potentials.n_classes == 2 else None,
         )
-        # Kernels read nodes by the addresses of their arrays, so the arrays must stay alive.
+        # Store the arrays of nodes, because kernels read them by their addresses.
         self._nodes = map_tasks(read, batches, n_jobs)
         n_products = max((potentials.n_features + self._width) * potentials.n_columns, 1)
         n_nodes = sum(len(nodes.labels) for nodes in self._nodes)
@@ -192,7 +192,7 @@ def _count_neighbour_labels(example, labels, potentials):
     n_classes, n_features = potentials.n_classes, potentials.n_edge_features
     counts = np.zeros((example.n_nodes, potentials.n_edge_types, n_features, 2, n_classes))
     features, edge_type = example.edge_features, example.edge_type
-    # Edge features are read only once, because some edge features are computed anew at each access.
+    # Read the edge features only once, because some edge features are computed again at each access.
     features = np.empty((0, n_features)) if features is None else np.ascontiguousarray(features)
     edge_type = np.empty(0) if edge_type is None else edge_type
     count_neighbours(example.graph.edges, edge_type.astype(np.int32, copy=False), labels, features, counts)

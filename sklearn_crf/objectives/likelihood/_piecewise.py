@@ -54,7 +54,7 @@ def compute_factor_partitions(model, factor_weight=None):
 def compute_observed_partitions(
     model: FactorGraph, labels: np.ndarray, factor_weight: np.ndarray
 ) -> tuple[np.ndarray, FactorStatistics]:
-    r"""Compute, as :func:`compute_factor_partitions`, log-partitions of factors given the known labels.
+    r"""Compute the results of :func:`compute_factor_partitions` given the known labels.
 
     .. math:: \sum_f \log \sum_{y_f \text{ with the known labels}} e^{\theta_f(y_f)}
 
@@ -134,7 +134,7 @@ def _compute_listed_partitions(model, factors, scope, labels, weight, statistics
         log_number, log_rest = _compute_log_numbers(model, table, shape[f], known[f])
         with np.errstate(invalid="ignore"):
             scores = np.append(model.log_table[cells] + log_number, model.table_default[table] + log_rest)
-        # Entries that no joint state uses must contribute nothing, even if their scores are infinite.
+        # Entries that no joint state uses get the score -inf, because their scores may be +inf, and would yield NaN.
         scores[np.isneginf(np.append(log_number, log_rest))] = -np.inf
         log_z[k] = logsumexp(scores)
         probability = np.exp(scores - log_z[k])
@@ -217,8 +217,8 @@ class SharedPieces(Objective):
         \ell(\theta) = \sum_{e = (s, t)} \log \sum_{a, b}
             \exp \Bigl( \theta_e(a, b) + \tfrac{u_s(a)}{d_s} + \tfrac{u_t(b)}{d_t} \Bigr) - \mathrm{score}(y; \theta)
 
-    A node of degree d gives each of its edges an equal share of its scores, so that edges depend on the features of
-    their nodes. The ``state`` passed to ``loss_statistics`` may hold other shares. Nodes without edges are separate
+    The scores of a node of degree d are divided equally among its edges, so that edges depend on the features of their
+    nodes. The ``state`` passed to ``loss_statistics`` may contain other shares. Nodes without edges are separate
     pieces. The loss is a convex upper bound on the exact loss and needs no inference. The bound is the dual of the
     relaxation with the trivial entropy, before the shares are optimised, and is never looser than :class:`Piecewise`.
     Jancsary 2012 only describes :class:`Piecewise` (Eq. 175); the shares are the initial shares of his
@@ -239,7 +239,7 @@ class SharedPieces(Objective):
 
 
 def _compute_shared_factor_loss(model, labels):
-    """Return the loss of separate edges and factors, which get even shares of the scores of their nodes."""
+    """Return the loss of separate edges and factors, each with an equal share of the scores of its nodes."""
 
     def bound(model):
         nodes, compute = divide_scores(model, "trivial")
@@ -274,7 +274,7 @@ def _compute_factor_loss(model: FactorGraph, labels: np.ndarray, node_weight: np
     """Return the piecewise loss of a factor graph; ``node_weight`` weights the factors of single nodes."""
     is_single = model.arity == 1
     first = np.zeros(model.n_factors, dtype=np.int64)
-    # A factor belongs to the term of its first node. A factor without nodes belongs to the term of node 0.
+    # Add the loss of a factor to the term of its first node. A factor without nodes contributes to the term of node 0.
     first[model.arity > 0] = model.scope[model.scope_ptr[:-1][model.arity > 0]]
     weight = np.ones(model.n_factors)
     if node_weight is not None:

@@ -146,7 +146,7 @@ class Pseudolikelihood(Objective):
         if np.any(labels < 0):
             kept = mask_known_surroundings(model, labels)
             node_weight = kept * (1.0 if node_weight is None else node_weight)
-            # No node in the sum has an unlabelled neighbour, so unlabelled nodes may get any label here.
+            # No node in the sum has an unlabelled neighbour, so the labels of unlabelled nodes can be arbitrary here.
             labels = np.maximum(labels, 0)
         if isinstance(model, FactorGraph):
             terms, statistics = compute_factor_conditionals(model, labels, node_weight)

@@ -26,7 +26,7 @@ def loss_augmented(model, labels, cost, node_weight=None):
         raise ValueError("cost must be finite, found NaN or infinity.")
     if node_weight is not None and not (np.shape(node_weight) == labels.shape and np.isfinite(node_weight).all()):
         raise ValueError(f"node_weight must be finite, of shape {labels.shape}, got shape {np.shape(node_weight)}.")
-    # The last row, whose index is -1, holds the costs of nodes without a label.
+    # The last row, whose index is -1, contains the costs of nodes without a label.
     rows = np.concatenate((cost.T, np.zeros((1, len(cost)))))
     if node_weight is None and not isinstance(model, FactorGraph):
         rows = rows.astype(model.dtype, copy=False)
@@ -85,8 +85,8 @@ class SoftmaxMargin(Objective):
 
     At :math:`T = 1` the loss without costs is the likelihood, and the loss with costs is the softmax-margin. As T falls
     to zero, the loss falls to the structured hinge. The difference is at most T times the largest entropy, because
-    :math:`T \log Z(\cdot / T)` is the maximum of the expected score plus T times the entropy. The same bound holds if a
-    relaxation takes the place of :math:`\log Z`. Unlabelled nodes have no costs.
+    :math:`T \log Z(\cdot / T)` is the maximum of the expected score plus T times the entropy. The same bound is valid
+    if :math:`\log Z` is replaced by a relaxation. Unlabelled nodes have no costs.
     Source: Gimpel and Smith 2010; Jancsary 2012, section 5.2.
     """
 
@@ -124,7 +124,7 @@ class SoftmaxMargin(Objective):
         loss = self.likelihood.loss_statistics(
             self.augmented(model, labels, node_weight), labels, state=state, seed=seed, n_threads=n_threads, **options
         )
-        # In the derivative, the factor T of the loss cancels the division of scores by T.
+        # The derivatives need no factor, because the factor T of the loss cancels the division of scores by T.
         terms = None if loss.terms is None else self.temperature * loss.terms
         return loss._replace(terms=terms, gap=self.temperature * loss.gap)
 

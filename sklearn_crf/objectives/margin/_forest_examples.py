@@ -71,7 +71,7 @@ def build_forest_examples(batch, potentials, cost, C, constant, sparse=None):
         rows, n_sharing = features.rows, features.n_sharing
     else:
         rows = features
-    # Each array needs its exact type, because kernels read arrays by their addresses.
+    # Convert each array to its exact type, because kernels read arrays by their addresses.
     arrays = {
         "labels": (batch.labels, np.int32),
         "order": (graph.forest.order, np.int32),

@@ -43,7 +43,7 @@ def _rescale(features, kind, unit):
 class ForestPlanes(PlaneOracle):
     """Oracle for the highest cutting planes of a block of examples that are forests or have few labelings.
 
-    Results equal the results of :class:`PlaneOracle`, but no model is made. One kernel call computes the scores, the
+    The results equal those of :class:`PlaneOracle`, but no model is built. One kernel call computes the scores, the
     best labelings and the slopes of a block. Solvers use the weights in the order of the kernel, in which all columns
     of a feature are adjacent.
     """
@@ -124,7 +124,7 @@ class ForestPlanes(PlaneOracle):
         return slopes, sums
 
     def _cut(self, n_nodes):
-        """Divide each batch into parts of about ``n_nodes`` nodes; return, for each part, its batch, start and stop."""
+        """Divide each batch into parts of about ``n_nodes`` nodes; return the batch, start and stop of each part."""
         parts = []
         for batch, examples in enumerate(self.examples):
             first = np.unique(examples.node_ptr[:-1] // n_nodes, return_index=True)[1]
@@ -204,7 +204,7 @@ class ForestDual:
         n_members = self._first[0, -1]
         self._shares, self._rows = np.zeros((0, 0)), _TableRows(np.zeros(0, dtype=np.int64))
         if planes.are_sparse:
-            # Rows of an identity matrix would give the same shares, but take much memory if there are many labels.
+            # Do not use rows of an identity matrix, which would need much memory if there are many labels.
             self._shares = np.concatenate([_encode_one_hot(each.labels, len(each.cost)) for each in planes.examples])
             # A plane has entries for the table weights of the worst and of the true labeling.
             touched = [2 * np.diff(each.edge_ptr) * each.n_edge_features for each in planes.examples]
@@ -274,7 +274,7 @@ class _TableRows:
         room = np.diff(self.ptr) - self.sizes
         if np.all(room >= self._most_touched):
             return
-        # A quarter of the space is kept free, so that not every pass has to move all entries.
+        # Reserve additional space for a quarter of the current entries, so that not every pass moves all entries.
         ptr = np.concatenate(([0], np.cumsum(self.sizes + self._most_touched + self.sizes // 4)))
         before, after = (np.repeat(first[:-1], self.sizes) for first in (self.ptr, ptr))
         within = np.arange(len(before)) - np.repeat(np.cumsum(self.sizes) - self.sizes, self.sizes)

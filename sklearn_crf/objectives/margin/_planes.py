@@ -116,7 +116,7 @@ class PlaneOracle:
         statistics, cost, scores, found = objective.worst_statistics(
             model, batch.labels, node_weight=batch.node_weight, state=self._states[i]
         )
-        # A batch of several examples consists of forests, on which the relaxation is exact.
+        # In a batch of several examples, all examples are forests, on which the relaxation is exact.
         if is_whole(found) or len(batch.members) > 1:
             return self._compute_labeling_planes(i, model, found.labels, coef)
         self._states[i] = found.state
@@ -224,9 +224,9 @@ def make_blocks(batches, n_blocks=64, largest=4):
 def split_risk_into_blocks(risk):
     """Join the small examples of a risk into batches, and divide the batches into blocks.
 
-    Inference on a small example takes longer to start than to run, and the interpreter's lock delays other threads
-    meanwhile. The small examples of a block are therefore joined into two batches, for two threads. Examples are not
-    joined if their labelings are enumerated, or if the loss is not a sum over joined examples.
+    On a small example, starting the inference takes longer than the inference itself, and the interpreter's lock delays
+    other threads. The small examples of a block are therefore joined into two batches, for two threads. Examples are
+    not joined if their labelings are enumerated, or if the loss is not a sum over joined examples.
     """
     # returns: risk; list of blocks, each of which is a list of indices of batches
     objective, potentials = risk.objective, risk.potentials
@@ -234,7 +234,7 @@ def split_risk_into_blocks(risk):
         return risk, make_blocks(risk.batches)
 
     def may_join(batch):
-        # Other types of examples compute edge features when they are read. To join them, edge features would be stored.
+        # Examples of other types compute edge features on access, but joined examples would store the edge features.
         few = n_labelings(batch.example.n_nodes, potentials.n_classes) <= objective.inference.enumerates
         return type(batch.example) is Example and not few
 

@@ -16,7 +16,7 @@ def find_best_by_cost(model, cost):
     .. math::
         m(c) = \max \{ \mathrm{score}(y) : \textstyle\sum_s c_s(y_s) = c \}
 
-    The function uses dynamic programming from the leaves. The table of a node holds the best score of the node's
+    The function uses dynamic programming from the leaves. The table of a node contains the best score of the node's
     subtree for each state of the node and each total cost of the subtree.
     """
     # cost: (N, K), cost of each state of each node, not negative
@@ -49,7 +49,7 @@ def find_best_by_cost(model, cost):
         labels = np.zeros(graph.n_nodes + 1, dtype=np.int32)
         left = np.zeros(graph.n_nodes + 1, dtype=np.int64)
         left[-1] = total
-        # Costs of children are subtracted in reverse order: first the cost of the child that was joined last.
+        # Subtract the costs of children in reverse order: first the cost of the child that was joined last.
         for s in order.tolist():
             own = child_cost[s][left[parent[s]], labels[parent[s]]]
             left[parent[s]] -= own
@@ -212,13 +212,14 @@ class SlackRescaledHinge(StructuredHinge):
     .. math::
         \ell(\theta) = \max_y \; \Delta(y, y^*) \, \bigl[ 1 + \mathrm{score}(y) - \mathrm{score}(y^*) \bigr]
 
-    All wrong labelings must lose by a margin of one, and violations are multiplied by the cost of the labeling. The
-    margin therefore does not grow with the cost. The maximum is over a product in which the cost is a sum over nodes,
-    so MAP inference does not find the maximum directly. Up to 4,096 labelings are enumerated. Otherwise, a search asks
-    inference for the labelings with the highest score plus a multiple of the cost, for several multiples. The search
-    finds the maximum up to ``Loss.gap``, which is zero if the maximum is proven, and infinite if the inference has no
-    bound. If the maximum is not proven, graphs are forests and costs are integers, dynamic programming finds the best
-    score for each total cost, and so the maximum. Dynamic programming and enumeration are exact for any inference.
+    The score of the true labeling must exceed all other scores by a margin of one, and violations are multiplied by the
+    cost of the labeling. The margin therefore does not grow with the cost. The maximum is over a product in which the
+    cost is a sum over nodes, so MAP inference does not find the maximum directly. Up to 4,096 labelings are enumerated.
+    Otherwise, inference finds the labelings with the highest score plus a multiple of the cost, for several multiples.
+    This search finds the maximum up to ``Loss.gap``, which is zero if the maximum is proven, and infinite if the
+    inference has no bound. If the maximum is not proven, graphs are forests and costs are integers, dynamic programming
+    finds the best score for each total cost, and therefore the maximum. Dynamic programming and enumeration are exact
+    for any inference.
     Source: Tsochantaridis et al. 2005; Sarawagi and Gupta 2008.
     """
 
@@ -227,7 +228,7 @@ class SlackRescaledHinge(StructuredHinge):
 
     def __init__(self, inference, cost, single_nodes=False):
         super().__init__(inference, cost)
-        # The search might not find the largest product exactly, but only up to a gap.
+        # The search may find the largest product only up to a gap.
         self.exact_on = None
         self.single_nodes = single_nodes
 
@@ -262,7 +263,7 @@ class SlackRescaledHinge(StructuredHinge):
         factor = cost if self.single_nodes else np.full(len(cost), cost.sum())
         difference = compute_labeling_statistics(model, found.labels).minus(compute_labeling_statistics(model, labels))
         return Loss(
-            # If every example is a single node, there are no edges, so the factor of the tables does not matter.
+            # If every example is a single node, there are no edges, so the factor of the tables has no effect.
             statistics=difference.scaled(factor[:, None], factor[:1].sum()),
             terms=cost + factor * (compute_score_terms(model, found.labels) - compute_score_terms(model, labels)),
             predicted=found.labels,
