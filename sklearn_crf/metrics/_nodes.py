@@ -296,7 +296,7 @@ class NodeScorer:
         return self.sign * float(self.metric(true, pred, **options))
 
     def __repr__(self):
-        """Return a text with the name of the metric and the name of the response method."""
+        """Return a string with the name of the metric and the name of the response method."""
         sign = "" if self.sign > 0 else "-"
         return f"NodeScorer({sign}{getattr(self.metric, '__name__', self.metric)}, {self.response_method})"
 
