@@ -168,7 +168,7 @@ def write_conll(
         if values is not None and len(values) != n_sentences:
             raise ValueError(f"{name} has {len(values)} sentences, but columns[0] has {n_sentences}.")
     given = None if documents is None else np.ravel(documents)
-    # The evaluation script would count "-X-" in the last two columns as an entity.
+    # Use "O" in the last two columns, because the evaluation script would count "-X-" there as an entity.
     fillers = ["-X-"] * (len(columns) - 3) + ["O"] * 2
     mark = separator.join([_DOCUMENT, *fillers[: len(columns) - 1]])
     lines: list[str] = []

@@ -245,7 +245,7 @@ def _convert_to_model(path: Path, n_states: np.ndarray, scopes: list, tables: li
     lowest = np.array([_find_lowest(table) for table in tables])
     lowest[np.isinf(lowest)] = 0.0
     limits = top - (lowest.sum() - lowest)
-    # Functions with shared costs get the same table object, which the model stores once.
+    # Functions with shared costs refer to the same table object, so that the model stores this table only once.
     converted = {(id(table), limit): _to_scores(table, limit) for table, limit in zip(tables, limits, strict=True)}
     factors = [(scope, converted[id(table), limit]) for scope, table, limit in zip(scopes, tables, limits, strict=True)]
     with _text.name_file_in_errors(path):

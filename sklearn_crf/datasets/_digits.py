@@ -7,7 +7,7 @@ from scipy.ndimage import zoom
 from sklearn.datasets import load_digits
 from sklearn.utils import check_random_state
 
-# The pixels of the digits are amounts of ink from 0 to 16.
+# Pixels have values from 0 (no ink) to 16. Larger values than _INK become 1 in the binary images.
 _INK = 8
 _LEVELS = {"flip": 0.1, "gaussian": 0.5}
 

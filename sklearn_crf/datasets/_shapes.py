@@ -11,7 +11,7 @@ from sklearn_crf.datasets import _tuning
 
 SIZE = 64
 
-# For each class, the mean and standard deviation of each mixture component, recalled from Kumar & Hebert (NIPS 2003).
+# For each class, the mean and standard deviation of each mixture component (from memory of Kumar & Hebert, NIPS 2003).
 _BIMODAL = {0: ((0.08, 0.03), (0.46, 0.03)), 1: ((0.55, 0.02), (0.42, 0.10))}
 _GAUSSIAN_STD = 0.3
 

@@ -42,7 +42,7 @@ def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES, any_head
         chunk = next(chunks, b"")
         is_last = not chunk
         buffer += chunk
-        # A number takes at least two bytes, except for the last number of the file.
+        # A number and the space after it need at least two bytes. The last number may need only one byte.
         values = np.empty(len(buffer) // 2 + 1)
         found: list[tuple[int, bytes]] = []
         n_read, position, n_lines, is_number = read_numbers(buffer, 0, is_last, values, found)
@@ -70,7 +70,7 @@ def _open(path, mode):
 
 
 def get_format_suffix(path):
-    """Return the suffix that tells the format of a file, in lower case, such as ".lg" for "model.LG.xz"."""
+    """Return the suffix that identifies the format of a file, in lower case, such as ".lg" for "model.LG.xz"."""
     path = _convert_to_path(path)
     path = path.with_suffix("") if path.suffix.lower() in _OPENERS else path
     return path.suffix.lower()
@@ -145,7 +145,7 @@ class NumberReader:
 
     @property
     def n_left(self):
-        """How many numbers have not been taken yet."""
+        """Number of numbers that have not been read yet."""
         return len(self.values) - self.position
 
     def take(self, n, what, lowest=-np.inf, highest=np.inf):

@@ -12,17 +12,17 @@ LONGEST_WORD = 400
 MAX_STATES, MAX_MARGINALS = 2**20, 2**27
 
 # A table is stored as a list of entries if fewer than this fraction of its joint states are listed.
-# A list entry takes several times the memory of a table entry.
+# A list entry needs several times as much memory as a table entry.
 SPARSE_SHARE = 0.25
 
 # Tables of cost function networks with at most this many entries are stored in full, however few entries are listed.
 SMALL_TABLE = 4096
 
-# A file may have MAX_NODES nodes or, if that is more, MAX_UNUSED times as many nodes as have factors.
-# Nodes without factors also take memory. Without this limit, a file of a few bytes could request gigabytes.
+# Maximum number of nodes in a file: MAX_NODES, or MAX_UNUSED times the number of nodes with factors if that is more.
+# Nodes without factors also need memory. Without this limit, a file of a few bytes could request gigabytes.
 MAX_NODES, MAX_UNUSED = 1_000_000, 10
 
-# Maximum number of noisy copies of each shape; a hundred thousand copies take 13 GB of memory.
+# Maximum number of noisy copies of each shape. A hundred thousand copies need 13 GB of memory.
 MOST_COPIES = 100_000
 
 # In files of logarithms, scores up to this value stand for -inf, because toulbar2 1.3 misreads "-inf".

@@ -250,7 +250,7 @@ def read_evidence(
 
 
 def _find_sample_start(path, values, sample):
-    """Return where a sample of evidence starts in the numbers of a file; in the single-sample format, this is 0."""
+    """Return the index of the first number of a sample of evidence, which is 0 in the single-sample format."""
     starts = _find_sample_starts(path, values)
     if sample is None:
         if len(starts) > 1:
