@@ -1,4 +1,4 @@
-"""Executors for clusters of dask or Ray, which keep shards in actors on the workers."""
+"""Executors for clusters of dask or Ray, which store shards in actors on the workers."""
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ class ClusterExecutor(Executor):
         self._shards = list(shards)
         n_shards, order = len(self._shards), compute_tree_order(range(len(self._shards)))
         blocks = split_into_even_blocks(0, n_shards, n_actors)
-        # For each actor, in the order of the leaves: the indices of its shards, and its subtrees.
+        # For each actor, the indices of its shards and its subtrees, both in the order of the leaves.
         self._numbers = [order[start:stop] for start, stop in blocks]
         self._subtrees = [find_whole_subtrees(start, stop, 0, n_shards) for start, stop in blocks]
         self._actors: list = [None] * n_actors
@@ -71,7 +71,7 @@ class ClusterExecutor(Executor):
                 start_next_of(k)
         for number, (k, n) in sorted(places.items()):
             with self._name_cluster_in_errors():
-                # The actor's next shard is started now, so that the actor works while the caller uses the result.
+                # Start the actor's next shard now, so that the actor works while the caller uses the result.
                 start_next_of(k)
                 found = self._wait_for(k, calls.pop(number), ("result", sent, n))
             yield _require_success(found)
@@ -105,7 +105,7 @@ class ClusterExecutor(Executor):
         raise ClusterGoneError(f"Workers of the {self.name} cluster died {_MOST_WAITS} times in one pass over shards.")
 
     def _get_result_or_none(self, step, k, argument):
-        """Make one step (a call of ``step``) with an actor; return the result, or None if the actor has died."""
+        """Call ``step`` for an actor, and return the result, or None if the actor has died."""
         try:
             return step(k, argument)
         except Exception as error:
@@ -115,7 +115,7 @@ class ClusterExecutor(Executor):
 
     def _held(self, k):
         """Return the arguments for the :class:`Holder` of an actor: pickled shards, and the sizes of its subtrees."""
-        # The shards are pickled here, because dask considers a worker broken if it cannot unpickle arguments.
+        # Pass pickled shards, because dask considers a worker broken if it cannot unpickle arguments.
         shards = [self._shards[number] for number in self._numbers[k]]
         return self._dumps(shards), [high - low for low, high in self._subtrees[k]]
 
@@ -161,7 +161,7 @@ class DaskExecutor(ClusterExecutor):
         super().__init__(shards, n_actors)
 
     def _reaches_workers(self):
-        """Return whether to call workers directly: the user's choice if there is one, or else whether that works."""
+        """Return whether to call workers directly; unless the user has chosen, test whether direct calls work."""
         if self.client.direct_to_workers is not None:
             return self.client.direct_to_workers
         home = next(iter(self._count_worker_threads()))
@@ -183,7 +183,7 @@ class DaskExecutor(ClusterExecutor):
                 self.client.direct_to_workers = chosen
 
     def _count_worker_threads(self):
-        """Return the number of threads of each worker, by address; if there is none, wait for restarting workers."""
+        """Return the number of threads of each worker, by address; if there are no workers, wait for new workers."""
         for _ in range(20 * _MOST_WAITS):
             found = self.client.nthreads()
             if found:
@@ -200,7 +200,7 @@ class DaskExecutor(ClusterExecutor):
         workers = self._count_worker_threads()
         free = [home for home in workers if home not in self._homes]
         self._homes[k] = home = (free or list(workers))[k % len(free or workers)]
-        # An actor is used because calls of tasks go through the scheduler, which takes several times as long.
+        # Use an actor, because calls of tasks go through the scheduler and take several times as long.
         self._actors[k] = self.client.submit(
             Holder, *self._held(k), workers[home], workers=[home], actor=True, pure=False
         )
@@ -225,7 +225,7 @@ class DaskExecutor(ClusterExecutor):
                     raise ConnectionError("The worker is no longer part of the cluster.") from None
 
     def _is_of_actor(self, error):
-        # After ImportError, an actor is not replaced, because the new actor would fail in the same way.
+        # Do not replace an actor after an ImportError, because the new actor would fail in the same way.
         return not isinstance(error, ImportError) and self._is_running()
 
     def _is_of_cluster(self, error):
@@ -272,8 +272,8 @@ class RayExecutor(ClusterExecutor):
 
     def _dumps(self, data):
         sent = _pickle_with_buffers(partial(self._ray.cloudpickle.dumps, protocol=5), data)
-        # Data of less than 64 KB are sent with each call, because storing them first would take longer.
-        # Larger data are stored, so that they are sent only once to each machine, where processes share them.
+        # Send data of less than 64 KB with each call, because storing the data first would take longer.
+        # Store larger data, so that the data are sent only once to each machine, where processes share them.
         return sent if sum(map(len, sent)) < 2**16 else self._ray.put(sent)
 
     def _replace(self, k):
@@ -334,7 +334,7 @@ def _pickle_with_buffers(dumps, data):
 
 
 class _Failure(NamedTuple):
-    """Error of a function or loader. It is returned, because a cluster might hide or misinterpret a raised error."""
+    """Error of a function or loader, which is returned because a cluster might hide or misinterpret a raised error."""
 
     error: Exception
 
@@ -352,5 +352,6 @@ def _catch_failure(function, shard, broadcast):
         return _Failure(error)
 
 
-# Seconds between two checks that a worker is alive; maximum number of such waits for an actor's worker.
+# Seconds between two checks that a worker is alive; maximum number of replacements of an actor in one pass.
+# The maximum time to wait for new workers is the product of both numbers.
 _PATIENCE, _MOST_WAITS = 2.0, 30

@@ -1,4 +1,4 @@
-"""Executors, which hold shards of training data and call functions on these shards."""
+"""Executors, which store shards of training data and call functions on these shards."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

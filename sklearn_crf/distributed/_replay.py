@@ -85,7 +85,7 @@ class _Plan(NamedTuple):
 class _Step(NamedTuple):
     """One step: a function that is called on an object, and the function's further arguments."""
 
-    call: int  # number of the call, which tells an interrupted step from its successor
+    call: int  # number of the call, which distinguishes an interrupted step from the next step
     number: int  # number of earlier steps
     function: Callable
     arguments: tuple
@@ -134,7 +134,7 @@ class _Kept:
 def _call(shard, request):
     """Make a step; return its result in a tuple, or None if the shard has not made all earlier steps."""
     kept, step = shard.memory.get(request.key), request.step
-    # A step is not made again if it was the last step that this shard made.
+    # Do not repeat a step that was the last step of this shard.
     if kept is None or not (step.number == kept.n_steps or step.call == kept.last_call):
         if request.past is None:
             return None

@@ -171,7 +171,7 @@ class Shards:
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         refuse_shards("This call")
 
-    # Code that treats shards as ordinary data gets the same error.
+    # Raise this error also for iteration, indexing and conversion to an array.
     __iter__ = __getitem__ = __array__
 
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> list:
@@ -370,7 +370,7 @@ class Shards:
 
 
 class _Result(NamedTuple):
-    """Result with its shard's number, or sum with the number of summed shards. The numbers serve to check executors."""
+    """Result with its shard's number, or sum with the number of summed shards; the numbers verify custom executors."""
 
     number: int
     result: Any

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def sum_in_tree_order(parts: Sequence) -> Any:
-    r"""Sum the results of shards in a fixed order, which suits any number of workers.
+    r"""Sum the results of shards in a fixed order, which does not depend on the number of workers.
 
     .. math::
         S(a_0, a_1, \dots) = S(a_0, a_2, a_4, \dots) + S(a_1, a_3, a_5, \dots), \qquad S(a) = a
