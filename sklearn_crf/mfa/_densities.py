@@ -7,8 +7,8 @@ A component has a mean ``mu``, loadings ``L`` (d x p), a diagonal noise covarian
     Sigma^-1 = D - V V',        log det Sigma = sum log Psi + sum log(1 + e),
     log N(x) = const + (D mu)' x - x' D x / 2 + |V'(x - mu)|^2 / 2
 
-where const does not depend on ``x``. A single matrix product with the data gives the linear and the projected terms of
-all components, and no d x d matrix is formed. An eigendecomposition is used because rounding can make a Cholesky
+where const does not depend on ``x``. A single matrix product with the data computes the linear and the projected terms
+of all components, without a d x d matrix. An eigendecomposition is used because rounding can make a Cholesky
 factorisation of ``I + L' D L`` fail.
 """
 

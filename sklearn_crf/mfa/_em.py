@@ -88,7 +88,7 @@ def _fit_subspace_loadings(params, scatter, TV):
     basis, _ = np.linalg.qr(np.concatenate([_normalise_columns(present), _normalise_columns(image)], axis=2))
     values, vectors = np.linalg.eigh(np.swapaxes(basis, 1, 2) @ ((scatter @ (basis / root)) / root))
     values, vectors = values[:, -n_factors:], vectors[:, :, -n_factors:]
-    # Loadings of exactly 0 are a stationary point: no later step would change them.
+    # Avoid loadings of exactly 0, which are a stationary point: no later step would change them.
     found = basis @ (vectors * np.sqrt(np.maximum(values - 1, 1e-12))[:, None])
     # Rotate the new loadings towards the current loadings, because extrapolation compares loadings entry by entry.
     left, _, right = np.linalg.svd(np.swapaxes(found, 1, 2) @ present)
@@ -180,7 +180,7 @@ def _make_factor_step(params, counts, alive, prior, full, diagonal=None, project
     """Maximise the expected log-likelihood over loadings and noise, with fixed posteriors of the factors.
 
     With ``B = Sigma^-1 L`` the posterior of the factors has mean ``B'(x - mu)`` and covariance ``R'R``. Hence
-    ``E[(x - mu) z'] = T B`` and ``E[z z'] = R'R + B'T B``. A regression of x on z gives loadings and noise.
+    ``E[(x - mu) z'] = T B`` and ``E[z z'] = R'R + B'T B``. Loadings and noise are computed by a regression of x on z.
     """
     # full: (S, d, d), scatter matrices T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is.
     # If ``full`` is None, two arrays are used in place of ``full``:

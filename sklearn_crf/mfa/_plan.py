@@ -23,7 +23,7 @@ class Choice(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether a parameter is "auto"."""
+        """Whether any parameter is "auto"."""
         return any(map(_is_auto, self))
 
     @property

@@ -93,7 +93,7 @@ def measure(X, weight):
         total = weight @ observed
         mean = (weight @ np.where(observed, X, 0.0)) / np.where(total > 0, total, 1.0)
         centred = np.where(observed, X - mean, 0.0)
-    # Correct the rounding error of the mean, which would give constant features a small variance instead of 0.
+    # Correct the rounding error of the mean. Otherwise constant features would have a small variance instead of 0.
     mean = mean + weight @ centred / np.where(total > 0, total, 1.0)
     return compute_units(mean, weight @ np.square(centred, out=centred) / np.where(total > 0, total, 1.0))
 

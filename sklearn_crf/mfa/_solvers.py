@@ -41,7 +41,7 @@ class NegativeCriterion:
     def __init__(self, samples, data, criterion, prior, packing, n_threads=1):
         self.samples, self.data = samples, data
         self.criterion, self.prior = criterion, prior
-        # The prior counts once for all samples. A mini-batch therefore gets a proportional share of the prior.
+        # The loss contains the prior once, so a mini-batch includes a proportional fraction of the log prior.
         self.prior_share = 1.0 / data.total_weight
         self.packing, self.n_threads = packing, n_threads
 
@@ -149,7 +149,7 @@ def compute_fisher_information(params, class_share):
 
 
 def compute_standard_errors(packing, params, class_share):
-    """Return the standard error that a single sample gives each entry of the flat vector, limited to a range."""
+    """Return the standard errors, for one sample, of the entries of the flat vector, clipped to a range."""
     information = packing.pack(compute_fisher_information(params, class_share))
     return 1 / np.sqrt(np.maximum(information, 1e-6 * information.max()))
 
@@ -534,7 +534,7 @@ class ScaledSGD(MixtureSolver):
         )
         converged = n_stale == N_STALE
         if converged:
-            # Small gains of epochs are no proof of convergence: L-BFGS must also gain little from the best parameters.
+            # Small gains of epochs do not prove convergence: L-BFGS must also gain little from the best parameters.
             least = min(losses)
             floor = least - max(tol, SHARE_LEFT * (losses[0] - least))
             options = max_iter, tol, 20, lambda point: point.fun < floor
