@@ -60,7 +60,7 @@ def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
     if photo.shape != strokes.shape:
         raise ValueError(f"{given.strokes} has shape {strokes.shape[:2]}, but {given.image} has {photo.shape[:2]}.")
     colours, classes = np.unique(strokes.reshape(-1, 3), axis=0, return_inverse=True)
-    # Black marks pixels without a stroke. If there are such pixels, black is the first colour.
+    # Black pixels have no stroke. If there are black pixels, black is the first colour.
     is_drawn = colours.any(axis=1)
     y = np.where(is_drawn, np.arange(len(colours)), -1)[classes].reshape(1, *strokes.shape[:2])
     # Images of strokes have many colours if strokes have soft edges, or if the image was saved as JPEG.

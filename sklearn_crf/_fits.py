@@ -25,10 +25,10 @@ def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
     """Decorate a fit method: check parameters first; if the fit fails, restore the previous state of the estimator.
 
     The state is restored because an interrupt may occur between any two statements, even between two assignments of
-    fitted attributes. A method that requires y raises ValueError if y is missing or None, or if X is Shards, which
-    contain their own labels.
+    fitted attributes. A method that requires y raises ValueError if y is missing or None. It also raises ValueError if
+    X is Shards, which already contain labels.
     """
-    # has_estimators: whether parameters can be estimators of the user; such estimators check their own parameters
+    # has_estimators: whether parameters can be estimators passed by the user, which check their parameters themselves
     if method is None:
         return partial(fits, has_estimators=has_estimators)
     checked = _fit_context(prefer_skip_nested_validation=not has_estimators)(method)
@@ -53,7 +53,7 @@ def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
 
 
 def _refuse_classes(estimator: Any) -> None:
-    """Raise InvalidParameterError if a parameter is a class of options or estimators, not an object."""
+    """Raise InvalidParameterError if a parameter is a class instead of an instance of this class."""
     for name, value in estimator.get_params(deep=False).items():
         for own in value if isinstance(value, list | tuple) else [value]:
             if isinstance(own, type) and hasattr(own, "get_params"):

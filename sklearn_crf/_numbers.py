@@ -38,7 +38,7 @@ def n_joint_states(n_states: ArrayLike, axis: int | None = None) -> Any:
 
 
 def offsets_from_lengths(lengths: ArrayLike) -> np.ndarray:
-    """Return where each of several consecutive parts starts, followed by the end of the last part, as int64."""
+    """Return the start of each of several consecutive parts, followed by the end of the last part, as int64."""
     return np.concatenate(([0], np.cumsum(np.asarray(lengths, dtype=np.int64)))).astype(np.int64)
 
 
@@ -165,7 +165,7 @@ _NO_NUMBERS: dict[str, Any] = {
 def as_pixels(values: Any, name: str) -> np.ndarray:
     """Convert an array of objects to float64.
 
-    Numeric types do not change, because they may tell the range of pixel values.
+    Numeric types do not change, because the type may determine the range of pixel values.
     """
     # name: name of the argument in error messages
     values = as_array(values, name)
@@ -201,7 +201,7 @@ def convert_to_csr(matrix: Any, name: str) -> Any:
 
 
 def _check_indices(indices, length, name):
-    # As unsigned integers, negative indices are also too large, so a single pass finds all invalid indices.
+    # Interpreted as unsigned integers, negative indices are too large, so a single pass finds all invalid indices.
     # With thousands of sequences, a second pass would take noticeable time.
     if indices.size and int(indices.view(f"u{indices.itemsize}").max()) >= length:
         raise ValueError(
@@ -234,8 +234,8 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
 def sum_squares(values: np.ndarray) -> float:
     """Return the sum of squares of contiguous values, or NaN if values are not contiguous.
 
-    The sum is computed in the data type of the values, which takes less time than finding the maximum. The sum is
-    infinite if a value is -inf.
+    The sum is computed in the data type of the values, which is faster than finding the maximum. The sum is infinite if
+    a value is -inf.
     """
     if not values.flags.c_contiguous:
         return np.nan
@@ -269,7 +269,7 @@ def check_product(weight: np.ndarray, values: np.ndarray, name: str, squares: fl
     # squares: the sum of the squared weights, if it is known
     limit = SCORE_LIMITS[values.dtype]
     squares = sum_squares(weight) if squares is None else squares
-    # In this case, no product exceeds the limit, because of the Cauchy-Schwarz inequality.
+    # By the Cauchy-Schwarz inequality, no product then exceeds the limit.
     if squares * sum_squares(values) <= limit**2:
         return
     size = np.where(np.isneginf(values), 0.0, np.abs(values)).astype(np.float64)

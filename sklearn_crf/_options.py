@@ -16,8 +16,8 @@ def options(cls: Any = None, *, kw_only: bool = True, **defaults: Any) -> Any:
     """Add a constructor to a class; the parameters of the constructor are the annotated fields of the class.
 
     A subclass may add fields, and its docstring describes only the added fields. Descriptions of inherited fields are
-    copied from the base class, with the defaults of the subclass. With ``kw_only=False``, the fields that the class
-    adds come first, and may be passed by position. ``defaults`` replaces the defaults of inherited fields.
+    copied from the base class, with the defaults of the subclass. With ``kw_only=False``, the added fields become the
+    first parameters, and may be passed by position. ``defaults`` replaces the defaults of inherited fields.
     """
     if cls is None:
         return partial(options, kw_only=kw_only, **defaults)

@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 
 
 class ChecksOwnMethods:
-    """Mixin for base classes of the user's classes; it checks the results of methods that users write.
+    """Mixin for classes that users subclass; checks the results of methods that users write.
 
     ``_returns`` maps the name of each method to a check. The check is called with the result and the arguments of the
     method. It returns the result in the types that the package needs, or raises an error. Methods of this package
@@ -61,7 +61,7 @@ def _check_results(method, check):
 
 @contextmanager
 def errors_of(name: str) -> Iterator[None]:
-    """Add the name of the method with the wrong result to the message of a ValueError or TypeError."""
+    """Return a context manager that adds the name of a method to the message of a ValueError or TypeError."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -81,7 +81,7 @@ def restoring(found):
 
 def require_numbers(name: str, values: Any, *shapes: tuple[int | None, ...]) -> None:
     """Raise ValueError unless ``values`` is an array or sparse matrix of finite numbers that has a given shape."""
-    # shapes: None stands for any length
+    # shapes: allowed shapes, in which None means any length
     if issparse(values):
         # Kernels use the indices of a sparse matrix without checks.
         values.check_format(full_check=True)
@@ -117,7 +117,7 @@ def require_classes(classes: Any) -> None:
 
 
 class ChecksPickles:
-    """Mixin for dataclasses: a pickle contains only the fields, and loading passes them to the constructor's checks."""
+    """Mixin for dataclasses: a pickle contains only the fields, and the constructor checks the loaded fields."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ def without_convergence() -> Iterator[None]:
 
 
 def _find_caller() -> FrameType | None:
-    """Return the innermost frame outside of the packages ``_BETWEEN``, or the frame that another thread has passed."""
+    """Return the innermost frame outside the packages in ``_BETWEEN``, or the frame passed by another thread."""
     frame = currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         frame = frame.f_back

@@ -27,8 +27,8 @@ _Value = TypeVar("_Value")
 class cached_property(Generic[_Value]):
     """Property that is computed once for each instance, without a lock.
 
-    Python 3.11 computes ``functools.cached_property`` under a lock. A process that is forked meanwhile would wait for
-    this lock forever. Here two threads may both compute the value, and both return the first result.
+    In Python 3.11, ``functools.cached_property`` uses a lock. If a process is forked while a thread has this lock, the
+    child process waits forever. Without a lock, two threads may both compute the value; both return the first result.
     """
 
     def __init__(self, function: Callable[[Any], _Value]):
@@ -114,7 +114,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _SharedItems:
-    """Numbered work items, which several threads take one after the other.
+    """Numbered work items, which several threads process one after the other.
 
     An error stops all items with larger numbers, and an interruption stops all items. The failing item with the
     smallest number is always started, so that the raised error does not depend on threads.
@@ -132,7 +132,7 @@ class _SharedItems:
     def _take_next(self):
         """Return the number of the next item.
 
-        The lock is needed because free-threaded Python might give a number to two threads.
+        Without the lock, two threads of free-threaded Python might get the same number.
         """
         with self.lock:
             self.n_begun += 1
@@ -161,7 +161,7 @@ class _SharedItems:
 
 @dataclass(eq=False)
 class _Cancellation:
-    """Object whose truth value tells whether the thread that processes an item must stop."""
+    """Object that is true if the thread that processes an item must stop."""
 
     shared: _SharedItems
     number: int
@@ -220,13 +220,13 @@ def count_threads(n_jobs: int | None) -> int:
     if n_jobs is not None and (not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
         raise ValueError(f"n_jobs must be 1 for one thread, -1 for one for each core, or None; got {n_jobs!r}.")
     is_local = type(get_active_backend()[0]).__module__.startswith("joblib._parallel_backends")
-    # The worker count of a cluster only applies to tasks that joblib distributes.
+    # Ignore the worker count of a cluster, which only applies to tasks that joblib distributes.
     with nullcontext() if is_local else parallel_config(backend="threading"):
         return min(effective_n_jobs(1 if n_jobs is None and not is_local else n_jobs), 2**31 - 1)
 
 
 def split_threads(n_jobs: int | None, n_tasks: int) -> tuple[int, int]:
-    """Return how many tasks run at a time (outer), and how many threads each uses (inner); outer * inner <= n_jobs."""
+    """Return the number of concurrent tasks (outer) and of threads per task (inner); outer * inner <= n_jobs."""
     n_jobs = count_threads(n_jobs)
     outer = max(1, min(n_jobs, n_tasks))
     return outer, max(1, n_jobs // outer)
@@ -240,7 +240,7 @@ def map_tasks(function, tasks, n_jobs=None):
     """
     n_threads = count_threads(n_jobs)
     if n_threads == 1:
-        # Process tasks one by one, so that only one task of a generator is in memory at a time.
+        # Process tasks one at a time, so that only one task of a generator is in memory.
         return list(_map_with_checkpoints(partial(function, n_threads=1), tasks))
     tasks = list(tasks)
     outer, inner = split_threads(n_threads, len(tasks))
@@ -305,7 +305,7 @@ def count_external_workers(n_jobs: int | None) -> int:
 
 
 def _is_worker_of_dask() -> bool:
-    """Return whether this thread runs a dask task; joblib would send the task's own tasks to the whole cluster."""
+    """Return whether this thread runs a dask task, in which joblib would send further tasks to the whole cluster."""
     if "distributed" not in sys.modules:
         return False
     from distributed import get_worker

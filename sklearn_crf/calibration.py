@@ -29,7 +29,7 @@ __all__ = ["TemperatureScaling"]
 
 # The temperature is searched between 1 / _LARGEST and _LARGEST.
 _LARGEST = 1e3
-# Minimum probability in the loss, so that a single forbidden label does not determine the temperature.
+# Minimum probability in the loss. Without it, a single forbidden label would determine the temperature.
 _LEAST_PROBABILITY = 1e-12
 
 

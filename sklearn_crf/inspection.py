@@ -191,7 +191,7 @@ def _get_edge_names(field, names, given):
 
 
 def _get_marked(field, attribute):
-    """Return the indices of features that have an indicator of missing values; empty if no value was missing."""
+    """Return the indices of the features with an indicator of missing values, or an empty array without indicators."""
     marked = getattr(field, attribute, None)
     return [] if marked is None else marked.tolist()
 

@@ -1,4 +1,4 @@
-"""Tile-by-tile prediction of images larger than memory, with margins that grow until they suffice."""
+"""Tile-by-tile prediction of images larger than memory, with margins that grow until predictions are certain."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -162,8 +162,8 @@ def predict_in_tiles(
             n_open, certified = found, found == 0
         certified = certified or len(margins) == 1
         if task.breaks_pairs():
-            # The prediction of a tile ignores labels outside of the window of this tile.
-            # Therefore, only a prediction of the whole image can avoid all forbidden pairs.
+            # The prediction of a tile ignores labels outside of its window, and may therefore cause forbidden pairs.
+            # Only a prediction of the whole image avoids all forbidden pairs.
             out[:] = task.predict(Rectangle(0, shape[0], 0, shape[1]))
             n_open, certified = 0, False
         gap = 0.0 if certified else task.gap(margins) if bound else np.nan
@@ -214,7 +214,7 @@ class _TiledPrediction:
         self.asked: Any = asked
         self.forbidden = None if field is None else field.layout.forbidden
         # labels_of: function that returns the labels of a window and a mask of certain labels; None without a proof
-        # closes: whether all labels are certain if the margin is large enough
+        # closes: whether a sufficiently large margin makes all labels certain
         self.labels_of = self._choose_proof()
         self.closes = self.labels_of == self._label_by_cuts
 
@@ -319,7 +319,7 @@ class _TiledPrediction:
 
 
 def _slice_by_offset(y, x):
-    """Return slices that select the pixels that other pixels of the image reach by the offset (y, x)."""
+    """Return slices that select the second pixels of all pairs of neighbours with the offset (y, x)."""
     return tuple(slice(max(d, 0), min(d, 0) or None) for d in (y, x))
 
 
@@ -354,8 +354,8 @@ def _certify_tiles(task, margins):
     return n_open
 
 
-# _LEAST_CLOSED: margins grow if the last doubling reduced the count of uncertain pixels to at most this fraction.
-# _MOST_OPEN: if more than this fraction of the first tile's pixels is uncertain, tiles only have to agree at seams.
+# _LEAST_CLOSED: margins are doubled again if the last doubling reduced the uncertain pixels to at most this fraction.
+# _MOST_OPEN: if more than this fraction of the first tile's pixels is uncertain, tiles only need to agree at seams.
 _LEAST_CLOSED, _MOST_OPEN = 0.5, 0.5
 
 
@@ -388,7 +388,7 @@ _SEAM = 2
 
 
 def _split_into_strips(tile, seam) -> Iterator[Rectangle]:
-    """Return strips that together contain the pixels of ``seam`` outside of ``tile``."""
+    """Divide the pixels of ``seam`` outside of ``tile`` into strips."""
     strips = (
         Rectangle(seam.top, tile.top, seam.left, seam.right),
         Rectangle(tile.bottom, seam.bottom, seam.left, seam.right),

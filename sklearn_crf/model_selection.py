@@ -114,7 +114,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
         room[: n_examples % self.n_splits] += 1
         fold = np.empty(n_examples, dtype=np.int64)
         for i in order:
-            # ``growth`` is half the increase of the sum of squares, up to a constant. In a tie, take the emptiest fold.
+            # ``growth`` is half the increase of the sum of squares, up to a constant. Ties go to the fold with most places left.
             growth = np.where(room > 0, total @ histograms[i], np.inf)
             ties = np.flatnonzero(growth <= growth.min() + 1e-12)
             chosen = ties[np.argmax(room[ties])]
@@ -252,7 +252,7 @@ def _cut(value, train, n_examples):
     return take_examples(value, train) if has_one_each else value
 
 
-# For each method, the value that represents a class that is missing from a fold's training examples.
+# For each method, the output for a class that is missing from the training examples of a fold.
 _UNSEEN = {"predict_proba": 0.0, "predict_log_proba": -np.inf, "decision_function": -np.inf}
 
 
@@ -525,7 +525,7 @@ def _mean(values):
 
 
 def compare_with_best(scores, rng, groups=None):
-    """Return the mean scores of all pairs, and comparisons with the best pair that allow for how it was selected."""
+    """Return the mean scores of all pairs, and comparisons with the best pair that account for its selection."""
     # scores: (n_pairs, n_examples), NaN for examples without a score; groups: (n_examples,) or None
     # returns: dict of arrays (n_pairs,)
     scored = ~np.isnan(scores).any(axis=0)
@@ -544,7 +544,7 @@ def compare_with_best(scores, rng, groups=None):
     difference = mean - mean[best]
     of_best = summed - summed[best]
     square, n_groups = (of_best**2).sum(axis=1), summed.shape[1]
-    # ``error`` is the standard error of the mean over examples, because groups may differ in size.
+    # ``error`` is the standard error of the mean over examples, not over groups, because groups may differ in size.
     error = np.sqrt(np.maximum(square - of_best.sum(axis=1) ** 2 / n_groups, 0) * n_groups / max(n_groups - 1, 1))
     error /= scores.shape[1]
     is_equal = square <= _ROUNDING * (scores**2).sum()
@@ -590,7 +590,7 @@ def _simulate_extremes(summed, first, second, rng):
     largest.sort()
 
     def share(ratio):
-        # The observed signs are one additional draw.
+        # Count the observed signs as one additional draw.
         at_least = _N_DRAWS - np.searchsorted(largest, ratio * (1 - 1e-9), side="left")
         return (1 + at_least) / (1 + _N_DRAWS)
 

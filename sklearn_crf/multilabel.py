@@ -62,7 +62,7 @@ def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.n
     """
     Y = np.asarray(Y, dtype=np.float64)
     weight = np.ones(len(Y)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    # Cells that are neither 0 nor 1 are unknown, and do not count.
+    # Cells that are neither 0 nor 1 are unknown, and are ignored.
     indicators = [np.equal(Y, value).astype(np.float64) for value in (0, 1)]
     counts = np.array([[(first.T * weight).dot(second) for second in indicators] for first in indicators]) + 1
     joint = counts / counts.sum(axis=(0, 1))
@@ -85,7 +85,7 @@ def _make_default_field():
 
 
 def _has_probabilities(estimator):
-    # If the field has no distribution, this raises AttributeError, with advice that users should see.
+    # If the field has no distribution, attribute access raises an AttributeError with advice for the user.
     return bool(getattr(estimator, "estimator_", estimator.estimator or _make_default_field()).predict_proba)
 
 
@@ -222,7 +222,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 f"estimator must be a field classifier such as TRWCRF(pairwise='ising'), got {field!r}: "
                 "MultiOutputClassifier of scikit-learn fits other classifiers."
             )
-        # Pass the classes, because the field could not infer both if all labels in Y were equal.
+        # Pass both classes, because the field cannot infer them if all labels in Y are equal.
         field.set_params(classes=[0, 1], missing_label=-1)
         options = {} if weight is None else {"sample_weight": weight}
         self.estimator_ = field.fit(_build_row_examples(X, graph), Y, **options)

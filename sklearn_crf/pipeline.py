@@ -26,10 +26,10 @@ def _last_step_has(method: str) -> Callable:
 class FieldPipeline(pipeline.Pipeline):
     """Pipeline of scikit-learn that ends in a field, and that has the additional methods of this field.
 
-    Transformers before the field that lack a ``missing_label`` of their own use the ``missing_label`` of the field.
+    Transformers before the field use the ``missing_label`` of the field if their ``missing_label`` is not set.
 
-    Each additional method transforms X by the steps before the field, then calls the field's method with the same
-    arguments. The pipeline has a method if its last step has it. Everything else is as in
+    Each additional method transforms X by the steps before the field, then calls the method of the field with the same
+    arguments. The pipeline has a method if its last step has this method. In all other respects, the pipeline is like
     :class:`sklearn.pipeline.Pipeline`: ``fit``, ``predict``, ``predict_proba``, ``score``, parameters as
     ``<step>__<name>``, searches and ``clone``.
     """
