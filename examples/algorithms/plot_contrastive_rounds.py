@@ -3,7 +3,7 @@ Contrastive learning, round by round
 ====================================
 
 Pseudolikelihood learns to label every pixel given the true labels of its neighbours. If
-neighbours nearly always agree, pseudolikelihood learns to trust neighbours too much. At
+neighbours nearly always agree, pseudolikelihood relies on neighbours too much. At
 prediction, the labels of neighbours are unknown, and all pixels get the same label.
 Contrastive constraint generation searches for labelings with high scores under the
 model, and learns that the true labeling should have a higher score.

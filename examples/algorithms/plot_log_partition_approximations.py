@@ -3,12 +3,12 @@ Smoothing by approximations of the log-partition
 ================================================
 
 On images, the log-partition of a conditional random field is intractable, so training
-uses an approximation. The tree-reweighted entropy and the trivial entropy give convex
+uses an approximation. The tree-reweighted entropy and the trivial entropy define convex
 bounds over locally consistent marginals. The piecewise bound normalises every node and
 every edge separately, so the weights of edges also represent information that is
 already in the features of their nodes. Pseudolikelihood uses the true labels of
-neighbours in training. At prediction, it therefore trusts predicted labels of
-neighbours too much.
+neighbours in training. At prediction, it therefore relies too much on the predicted
+labels of neighbours.
 """
 
 # %%

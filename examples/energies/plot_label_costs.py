@@ -3,8 +3,8 @@ Few labels by label costs, and files of models
 ==============================================
 
 If labels stand for explanations of the data, such as lines or planes, a good labeling
-uses few of them. :func:`sklearn_crf.solve` charges a price for each label that is used
-at all. The model can be saved in the formats of other solvers.
+uses few of them. :func:`sklearn_crf.solve` adds a cost for each label that is used at
+least once. The model can be saved in the formats of other solvers.
 """
 
 import tempfile
@@ -35,8 +35,8 @@ lines = signal[first] + slopes * (time[:, None] - first)
 costs = np.minimum(np.abs(signal[:, None] - lines), 10.0)
 
 # %%
-# A price for each line
-# ---------------------
+# A cost for each line
+# --------------------
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
 for ax, price in zip(axes, (0.0, 10.0), strict=True):

@@ -3,8 +3,8 @@ Sequences with missing features
 ===============================
 
 Sensors often fail. Classifiers of fields accept NaN in X: each gap is filled with the
-mean of its feature, and by default marked by an additional feature. Here, a sensor of
-steps fails more often while a person sleeps, so that gaps are informative.
+mean of its feature, and by default marked by an additional feature. In this example, a
+step counter fails more often while a person sleeps, so gaps are informative.
 """
 
 import matplotlib.pyplot as plt

@@ -14,9 +14,9 @@ pseudolikelihood (as in Figure 35 of Jancsary 2012).
 # ------
 #
 # Objects are unions of ellipses. They are lighter or darker than their background at
-# random, so a single grey value gives no information about the class. The hint is the
-# true class plus noise that is correlated over six pixels, which resembles the output
-# of a classifier of patches.
+# random, so a single grey value contains no information about the class. The hint is
+# the true class plus noise that is correlated over six pixels, which resembles the
+# output of a classifier of patches.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.ndimage import gaussian_filter

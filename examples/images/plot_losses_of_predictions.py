@@ -1,10 +1,10 @@
 """
-Losses that know what will be predicted
-=======================================
+Losses that take the prediction into account
+============================================
 
 This example finds a flower in noisy crops of a photograph. Likelihood learning fits a
-bound on the likelihood, and ignores how labels will be predicted. Two other losses know
-more about the prediction. *Truncated learning* minimises the loss of the marginals
+bound on the likelihood, and ignores how labels will be predicted. Two other losses take
+the prediction into account. *Truncated learning* minimises the loss of the marginals
 after ten sweeps of messages. A *cost of edges* makes margin learning avoid wrong
 boundaries.
 """

@@ -33,7 +33,8 @@ logits += gaussian_filter(rng.normal(scale=8, size=logits.shape), (3, 3, 0))
 # %%
 # From a file to refined probabilities
 # ------------------------------------
-# The file is a memory map: several images would be read and refined one by one.
+# The file is read as a memory map. With several files, each image would be read and
+# refined separately.
 
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "logits.npy"

@@ -76,9 +76,10 @@ probabilities = [coarse_probabilities(each) for each in labels]
 # Refining one image
 # ------------------
 #
-# The default kernels are published values, for colours from 0 to 255, with low weights.
-# The probabilities of a real network, for example from ``np.load("softmax.npz")``, are
-# refined in the same way. The last axis of the probabilities is the axis of classes.
+# The default kernels have the published bandwidths, for colours from 0 to 255, and
+# lower weights than the published kernels. The probabilities of a real network, for
+# example from ``np.load("softmax.npz")``, are refined in the same way. The last axis of
+# the probabilities is the axis of classes.
 
 refined = refine(probabilities[-1], images[-1])
 wrong = [np.mean(p.argmax(axis=-1) != labels[-1]) for p in (probabilities[-1], refined)]

@@ -2,7 +2,7 @@
 Snakes: labels that only neighbours determine
 =============================================
 
-A snake is a path of six cells. The colour of a cell gives the direction of the next
+A snake is a path of six cells. The colour of a cell encodes the direction of the next
 cell. The label of a cell is its position on the path, and the background has label 0.
 The colour of a cell does not determine its position, but the position of the previous
 cell does. The colours determine which neighbour is the previous cell. If the pairwise

@@ -3,7 +3,7 @@ Calibration of predicted probabilities
 ======================================
 
 Of all pixels for which a label has a predicted probability of 80 %, eighty in a hundred
-should have this label. Pseudolikelihood trusts neighbours too much, so its
+should have this label. Pseudolikelihood relies on neighbours too much, so its
 probabilities are too extreme. A single temperature that is chosen on held-out images
 calibrates these probabilities.
 """
