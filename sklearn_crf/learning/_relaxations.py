@@ -87,7 +87,8 @@ class Relaxation(SmoothLearning):
         of trees, for a tighter bound that takes more time; examples must not have factors. "optimal" are the trees of
         the tightest bound of each example; training finds trees and weights in turn. Your own trees, as in
         :class:`TightenBound`, or an array with the probability of each edge, need examples with equal graphs. In
-        examples with factors, sets of factors without cycles take the place of trees.
+        examples with factors, sets of factors without cycles take the place of trees, chosen by "covering", "uniform"
+        or "optimal".
     max_iter : int, default=2000
         Maximum number of iterations of the inner problem of one example, in training and if its marginals are used for
         prediction.

@@ -122,9 +122,9 @@ def _compute_tree_probabilities(layered, edge_probabilities):
     rules = {"auto": "uniform", "uniform": "uniform", "covering": "covering"}
     if not isinstance(edge_probabilities, str) or edge_probabilities not in rules:
         raise ValueError(
-            'edge_probabilities must be "auto", "uniform" or "covering" if a factor has more than two nodes or '
-            f"several factors join one pair of nodes, got {edge_probabilities!r}: to add up factors of the same "
-            "pair, use pairwise_model_of."
+            'edge_probabilities (trees in learning methods) must be "auto", "uniform" or "covering" if a factor has '
+            f"more than two nodes or several factors join one pair of nodes, got {edge_probabilities!r}: to add up "
+            "factors of the same pair, use pairwise_model_of."
         )
     return choose_factor_forests(model, layered.factors, rules[edge_probabilities]).mean(axis=0)
 
