@@ -114,7 +114,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
         room[: n_examples % self.n_splits] += 1
         fold = np.empty(n_examples, dtype=np.int64)
         for i in order:
-            # ``growth`` is half the increase of the sum of squares, up to a constant. Ties go to the fold with most places left.
+            # ``growth`` is half the increase of a sum of squares, plus a constant. Ties go to the fold with most room.
             growth = np.where(room > 0, total @ histograms[i], np.inf)
             ties = np.flatnonzero(growth <= growth.min() + 1e-12)
             chosen = ties[np.argmax(room[ties])]

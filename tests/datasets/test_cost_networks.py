@@ -152,7 +152,7 @@ def test_toulbar2_finds_the_same_optimum(tmp_path, seed):
     pytest.importorskip("pytoulbar2")
     model = random_factor_graph(n_nodes=5, n_factors=6, forbidden=0.2, seed=seed)
     written_as = {"model.cfn": model, "model.wcsp": round_costs(model), "model.LG": model, "model.uai": model}
-    written_as |= {"model.cfn.gz": model, "model.cfn.xz": model, "model.wcsp.xz": round_costs(model), "model.uai.gz": model}
+    written_as |= {f"{name}.{end}": written for name, written in written_as.items() for end in ("gz", "xz")}
     for name, written in written_as.items():
         best = BruteForce().map(written)
         write_uai(tmp_path / name, written)
