@@ -26,6 +26,10 @@ def potts(graph, rng, n_states, coupling):
     return PairwiseModel(graph, rng.normal(size=(graph.n_nodes, n_states)), [coupling * np.eye(n_states)])
 
 
+def bipartite(n_left, n_right):
+    return Graph(n_left + n_right, [(s, n_left + t) for s in range(n_left) for t in range(n_right)])
+
+
 def clique(n_nodes):
     return Graph(n_nodes, list(combinations(range(n_nodes), 2)))
 
@@ -259,6 +263,7 @@ ESTIMATED = {
     "grid 5 x 20, 4 states": lambda rng: tables(lattice((5, 20)), rng, 4, rng.uniform(0.3, 1.5)),
     "cubic graph": lambda rng: spins(regular(50, 3, rng), rng, rng.uniform(0.3, 1.5), 0.2),
     "clique of 15": lambda rng: spins(clique(15), rng, rng.uniform(0.1, 0.5), 0.2),
+    "two layers of 14 and 22": lambda rng: spins(bipartite(14, 22), rng, rng.uniform(0.3, 1.0), 0.5),
     "skip chain, 5 states": lambda rng: tables(skip_chain(60), rng, 5, rng.uniform(0.3, 1.5)),
     "volume 3 x 3 x 12": lambda rng: spins(lattice((3, 3, 12)), rng, rng.uniform(0.3, 1.2), 0.3),
     "factors of five": lambda rng: arity_five(rng, 28, 15),
