@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from sklearn_crf._numbers import as_reals
 from sklearn_crf.encoding import Batch, count_examples, make_trusted_example
@@ -434,8 +435,8 @@ _SHARE_OF_BATCHES = 4
 def choose_scaling(problem: PenalisedRisk, start: np.ndarray) -> np.ndarray | None:
     """Return the scaling of the weights by the curvature at the start, or None if there are too many weights.
 
-    If inference becomes more accurate during training, its first marginals are cheap, and the objective provides the
-    curvature for few weights. Otherwise, the piecewise likelihood provides the curvature.
+    If inference becomes more accurate during training and there are many weights, the piecewise likelihood provides the
+    curvature. For a loss after some sweeps, the loss after one sweep provides the curvature.
     """
     # returns (n_coef, n_coef), the scaling matrix
     has_inner_problem = not problem.risk.objective.is_settled
@@ -443,9 +444,14 @@ def choose_scaling(problem: PenalisedRisk, start: np.ndarray) -> np.ndarray | No
         return scaling_by_differences(problem.evaluate, start)
     if len(start) > _MOST_DIFFERENCES_OF_PIECES:
         return None
-    risk = problem.risk.derived(_build_piecewise_risk)
+    risk = problem.risk.derived(_build_piecewise_risk if has_inner_problem else _build_swept_risk)
     part = PenalisedRisk(risk, problem.scale / max(risk.n_labelled, 1.0), max_iter=0)
     return scaling_by_differences(part.evaluate, start)
+
+
+def _build_swept_risk(risk: Any) -> Any:
+    objective = clone(risk.objective).set_params(inference__n_sweeps=1)
+    return risk.having(objective=objective, batches=risk.batches[::_SHARE_OF_BATCHES])
 
 
 def _build_piecewise_risk(risk):
