@@ -54,8 +54,9 @@ def minimize_owlqn(
     most_left : float, default=inf
         Maximum fraction of the value by which it may still decrease at convergence, estimated from the last iterations.
     callback : callable, optional
-        ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun`` (penalty included), ``jac`` (of the
-        smooth part), ``nit``. Iterations stop if it returns a true value or raises StopIteration.
+        Called as ``callback(intermediate)`` after each iteration. The fields of ``intermediate`` are ``x``, ``fun``
+        (penalty included), ``jac`` (of the smooth part) and ``nit``. Iterations stop if it returns a true value or
+        raises StopIteration.
 
     Returns
     -------
