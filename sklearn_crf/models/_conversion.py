@@ -101,8 +101,8 @@ def _mask_cells(shapes: np.ndarray, n_columns: int) -> np.ndarray:
 def pairwise_model_of(model: FactorGraph) -> PairwiseModel:
     """Convert a factor graph whose factors have at most two nodes to a pairwise model with equal scores.
 
-    Factors on the same nodes are summed. If an edge stems from a single factor, it keeps the factor's direction and
-    shares its table with other edges. Constants are added to the scores of node 0.
+    Factors on the same nodes are summed. An edge that represents a single factor has the direction of this factor, and
+    shares its table with other such edges. Constants are added to the scores of node 0.
 
     Parameters
     ----------

@@ -24,7 +24,8 @@ class DenseModel(ChecksPickles):
     Parameters
     ----------
     unary : array-like of shape (N, K)
-        Score of each state of each node, float32 or float64 (anything else becomes float64). -inf forbids a state.
+        Score of each state of each node, float32 or float64 (other types are converted to float64). -inf forbids a
+        state.
     filters : sequence of PermutohedralFilter
         M filters of N points, in the precision of ``unary``.
     compatibility : array-like of shape (M,), (M, K) or (M, K, K)
@@ -35,7 +36,8 @@ class DenseModel(ChecksPickles):
     Raises
     ------
     ValueError
-        If shapes or precisions do not fit, a score is NaN or +inf, or a compatibility is not finite or not symmetric.
+        If shapes or precisions are inconsistent, a score is NaN or +inf, or a compatibility is not finite or not
+        symmetric.
 
     References
     ----------

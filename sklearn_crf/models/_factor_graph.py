@@ -192,7 +192,7 @@ class FactorGraph(ChecksPickles):
     Raises
     ------
     ValueError
-        If shapes, numbers of states or pointers do not fit, or a score is NaN, +inf, or in magnitude above 1e100
+        If shapes, numbers of states or pointers are inconsistent, or a score is NaN, +inf, or in magnitude above 1e100
         (float32: 1e18).
 
     Examples
@@ -233,8 +233,7 @@ class FactorGraph(ChecksPickles):
             Number of states of each node.
         factors : iterable of (scope, table)
             ``scope`` is the sequence of the factor's nodes, ``table`` an array with one axis per node, or a
-            :class:`SparseTable`, or a :class:`CountTable`. If several factors are given the same table object, they
-            share one table.
+            :class:`SparseTable`, or a :class:`CountTable`. Factors with the same table object share one table.
 
         Returns
         -------

@@ -220,7 +220,7 @@ class SmallFactors:
 
 
 def _read_cells(model, factors, cells):
-    """Return the scores of factors at the given cells; a negative cell number stands for the default score."""
+    """Return the scores of factors at the given cells; a negative cell number means the default score."""
     scores = model.table_default[model.table_id[factors]].astype(np.float64)
     scores[cells >= 0] = model.log_table[cells[cells >= 0]]
     return scores

@@ -30,21 +30,21 @@ class GaussianModel(ChecksPickles):
         (J y)_s = A_s y_s + \sum_{e = (s, t)} B_{t_e} y_t + \sum_{e = (t, s)} B_{t_e}^\top y_t
 
     The distribution is :math:`p(y) = \exp(\mathrm{score}(y)) / Z`, with mean :math:`J^{-1} h` and covariance
-    :math:`J^{-1}`, if the precision J is positive definite. Inference checks whether it is.
+    :math:`J^{-1}`, if the precision J is positive definite. Inference checks this condition.
 
     Parameters
     ----------
     graph : Graph
         Topology, N nodes and E edges. The block of an edge depends on the edge's direction.
     h : array-like of shape (N, D) or (N,)
-        Linear coefficients, float32 or float64 (other types are converted to float64). Shape (N,) stands for D = 1.
+        Linear coefficients, float32 or float64 (other types are converted to float64). Shape (N,) implies D = 1.
     diagonal : array-like of shape (N, D, D), (D, D) or, for D = 1, (N,)
-        Symmetric diagonal blocks A of the precision, stored in the dtype of ``h``. Shape (D, D) is one block for all
-        nodes.
+        Symmetric diagonal blocks A of the precision, stored in the dtype of ``h``. With shape (D, D), all nodes share
+        one block.
     blocks : array-like of shape (T, D, D) or, for D = 1, (T,)
         Blocks B of the T edge types.
     edge_type : array-like of shape (E,), optional
-        Type of each edge. None gives all edges type 0; ``arange(E)`` gives each edge its own block.
+        Type of each edge. None means type 0 for all edges, and ``arange(E)`` means a separate block for each edge.
     precision_operator : LinearOperator of shape (N * D, N * D), optional
         Symmetric and positive semidefinite operator that is added to J, such as :math:`K^\top K` for observations
         :math:`K y`. If the operator has an attribute ``diagonal``, an array of N * D numbers, conjugate gradients use
@@ -53,8 +53,8 @@ class GaussianModel(ChecksPickles):
     Raises
     ------
     ValueError
-        If shapes or types do not fit, a value is not finite or in magnitude above 1e100 (float32: 1e18), or a diagonal
-        block is not symmetric.
+        If shapes or types are inconsistent, a value is not finite or in magnitude above 1e100 (float32: 1e18), or a
+        diagonal block is not symmetric.
 
     References
     ----------

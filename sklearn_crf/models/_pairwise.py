@@ -133,7 +133,7 @@ class Statistics(NamedTuple):
         return Statistics(self.unary + other.unary, self.tables + other.tables)
 
     def scaled(self, unary_scale: ArrayLike, tables_scale: ArrayLike) -> Statistics:
-        """Return the unary statistics and the tables, each multiplied by its own factor.
+        """Return the statistics, with ``unary`` and ``tables`` multiplied by separate factors.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class PairwiseModel(ChecksPickles):
         Pairwise tables of T edge types and R features; stored as (T, R, K, K) in the dtype of ``unary``.
         -inf forbids a pair of states. A table with -inf needs a feature that is positive on every edge of its type.
     edge_type : array-like of shape (E,), optional
-        Type of each edge. None gives all edges type 0; ``arange(E)`` gives each edge its own table.
+        Type of each edge. None means type 0 for all edges, and ``arange(E)`` means a separate table for each edge.
     edge_weight : array-like of shape (E,) or (E, R), optional
         Features of each edge, stored as (E, R). None means weight 1 for every edge, which requires R = 1.
     n_states : array-like of shape (N,), optional
@@ -193,8 +193,8 @@ class PairwiseModel(ChecksPickles):
     Raises
     ------
     ValueError
-        If shapes or types do not fit, or a value is NaN, +inf, or in magnitude above 1e100 (float32: 1e18). This limit
-        also applies to products of edge weights and tables.
+        If shapes or types are inconsistent, or a value is NaN, +inf, or in magnitude above 1e100 (float32: 1e18). This
+        limit also applies to products of edge weights and tables.
 
     Examples
     --------

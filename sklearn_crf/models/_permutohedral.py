@@ -64,7 +64,7 @@ class PermutohedralFilter:
         If a feature is not finite, there are more than 31 axes, or features are so large (bandwidths so small) that
         the lattice has more than 2**63 cells.
     MemoryError
-        If the lattice would take more than ``max_memory``. The error is raised before the allocation.
+        If the lattice would need more than ``max_memory``. The error is raised before the allocation.
 
     References
     ----------
@@ -196,7 +196,7 @@ class PermutohedralFilter:
         Raises
         ------
         MemoryError
-            If the lattice and the values of its vertices would take more than ``max_memory``.
+            If the lattice and the values of its vertices would need more than ``max_memory``.
         """
         # The number of parts does not depend on the number of threads, so that sums have the same rounding errors.
         n_parts = min(8, max(1, self.n_points // (4 * self.n_vertices))) if width <= _tuning.LONGEST_SCATTERED else 0
