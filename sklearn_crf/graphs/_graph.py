@@ -67,7 +67,7 @@ class Graph:
     n_nodes : int
         Number of nodes N.
     edges : array-like of shape (E, 2) or (2, E) of int, sparse matrix of shape (N, N), or networkx graph
-        Each undirected edge once, in either direction. An array of shape (2, 2) holds two edges as rows. A sparse
+        Each undirected edge once, in either direction. In an array of shape (2, 2), each row is an edge. A sparse
         adjacency matrix joins the nodes of its non-zero entries, as :func:`from_adjacency` does. Nodes of a networkx
         graph (such as a region adjacency graph of scikit-image) are numbered in increasing order if their names are
         integers, otherwise in the order of ``graph.nodes``.
@@ -79,7 +79,7 @@ class Graph:
     Raises
     ------
     ValueError
-        If an edge leaves the graph, joins a node to itself, or is listed twice.
+        If an end of an edge is not a node of the graph, or an edge joins a node to itself or is listed twice.
 
     Examples
     --------
@@ -168,7 +168,7 @@ class Graph:
         Parameters
         ----------
         key : hashable
-            Identifies the result. At most eight results are kept; the oldest is dropped first.
+            Key of the cached result. At most eight results are cached; the oldest result is dropped first.
         make : callable
             Called without arguments if no result is cached under ``key``. The result must not reference the graph.
 
@@ -434,7 +434,7 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
         Number of axes of the lattice.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
         Largest number of coordinates that may differ by one: 1 joins axis neighbours (4 in 2-D, 6 in 3-D), 2 adds
-        diagonals (8 in 2-D, 18 in 3-D), 3 adds the corners of a cube (26 in 3-D). Or an array of offsets.
+        diagonals (8 in 2-D, 18 in 3-D), 3 adds the corners of a cube (26 in 3-D). An array lists the offsets.
 
     Returns
     -------
