@@ -188,8 +188,8 @@ class Segments(HoldsOptions):
     Parameters
     ----------
     max_duration : int, default=20
-        Number of durations D that have their own weight for each label. Runs may be longer: all runs of at least D
-        nodes share the last weight. Time per node grows with the number of labels times D, and D is at most 100,000.
+        Number of durations D with a separate weight for each label. Runs may be longer: all runs of at least D nodes
+        share the last weight. Time per node grows with the number of labels times D, and D is at most 100,000.
     min_duration : int, default=1
         Runs of fewer nodes are forbidden. Runs at the first or the last node of a sequence may be shorter, since the
         sequence may have cut them off. At most ``max_duration``.
@@ -199,8 +199,8 @@ class Segments(HoldsOptions):
         ``function(x, first, last)`` computes features of runs of fewer than D nodes, and longer runs have none. It
         receives the node features (T, F) of a sequence and the first and last nodes (n,) of n runs, and returns an
         array or sparse matrix (n, P). The columns of ``segment_coef_`` are means, first nodes, last nodes, and results
-        of callables, in this order. Features are not scaled, so their values should be of the order of one.
-        Callables need memory for their results on all runs, and for D scores per node and label.
+        of callables, in this order. Features are not scaled, so their values should be of the order of one. With
+        callables, training needs memory for their results on all runs, and for D scores per node and label.
 
     References
     ----------
