@@ -106,8 +106,8 @@ class Loss(NamedTuple):
 class Objective(ChecksOwnMethods, HoldsOptions):
     """Base class of objectives. A subclass implements ``loss_statistics``.
 
-    An objective only holds options, as constructor parameters. An objective that runs inference has a parameter
-    ``inference``; None stands for the inference with which the estimator predicts.
+    The attributes of an objective are only options, which are constructor parameters. An objective that runs inference
+    has a parameter ``inference``; None means the inference with which the estimator predicts.
 
     Attributes
     ----------
@@ -120,17 +120,17 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     exact_on : str or None
         Graphs on which the gradient is exactly the gradient of the value: ``"any"``, ``"forest"``, or None.
     draws : bool
-        Whether the objective draws random numbers, and so needs a seed for each call.
+        Whether the objective draws random numbers and therefore needs a seed for each call.
     missing : str
-        Treatment of unlabelled nodes: ``"marginalised"``, ``"completed"`` by the rule's own inference given the
+        Treatment of unlabelled nodes: ``"marginalised"``, ``"completed"`` by the inference of the rule given the
         labelled nodes, ``"left out"`` with all terms that depend on them, or ``"rejected"``.
     temperature : float
         Factor by which the loss multiplies the log-partition of the :meth:`augmented` model.
     weighs_nodes : bool
-        Whether nodes may have weights: ``loss_statistics`` and ``augmented`` then take ``node_weight``.
+        Whether nodes may have weights: ``loss_statistics`` and ``augmented`` then have a parameter ``node_weight``.
     of_examples : bool
-        Whether the objective holds data of each example, such as sets of labelings. Such an objective stays in the
-        process that holds the examples.
+        Whether the objective contains data of each example, such as sets of labelings. Such an objective stays in the
+        process that has the examples.
     grown : object
         Data collected during training, which can be assigned to another objective for the same examples. Most
         objectives collect no data and have None.
@@ -201,7 +201,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         return False
 
     def coupled(self, inference: Inference) -> "Objective":
-        """Return a copy that uses the inference of prediction, unless the objective has its own inference.
+        """Return a copy that uses the inference of prediction, or the objective itself if its ``inference`` is set.
 
         Parameters
         ----------
@@ -229,7 +229,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         labels : ndarray of shape (N,), int32
             True state of each node.
         node_weight : ndarray of shape (N,), optional
-            Factor by which the cost of each node is multiplied; None stands for ones.
+            Factor by which the cost of each node is multiplied; None means ones.
 
         Returns
         -------
@@ -260,7 +260,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         raise NotImplementedError(type(self).__name__)
 
     def of_batch(self, i: int) -> "Objective":
-        """Return the objective of one batch of training examples: ``self``, unless each batch has its own objective.
+        """Return the objective of one batch of training examples: ``self``, unless each batch has a separate objective.
 
         Parameters
         ----------

@@ -5,7 +5,7 @@
 ``name``
     Name in a few words, as shown by the fitted attribute ``training_path_``.
 ``objectives``
-    Classes of objectives that the path supports, not including subclasses; None stands for any class.
+    Classes of objectives that the path supports, not including subclasses; None means any class.
 ``applies(objective, potentials, batches)``
     Whether the path applies to an objective and data. The test must be cheap, and must not change its arguments.
 ``path(risk)``

@@ -116,8 +116,8 @@ class _Rows:
 class AssignmentSets:
     r"""Sets of assignments for the examples of one batch; each set contains the true labels of its example.
 
-    An assignment is stored by its differences from the truth: the states that it changes, and the changes in how often
-    it uses entries of the tables. The smallest possible integer types are used. Scores and their adjoint only read
+    An assignment is stored by its differences from the truth: the states that it changes, and the changes in the
+    numbers of uses of table entries. The smallest possible integer types are used. Scores and their adjoint only read
     these changes and do not pass over edges.
 
     Parameters
@@ -127,7 +127,7 @@ class AssignmentSets:
     labels : array-like of shape (N,) of int
         True labels.
     node_ptr : array-like of shape (n_members + 1,), optional
-        Nodes of example i are ``node_ptr[i]:node_ptr[i + 1]``; None stands for one example.
+        Nodes of example i are ``node_ptr[i]:node_ptr[i + 1]``; None means one example.
     generated_weight : float or array-like of shape (n_members,), default=1.0
         Positive weight of the set of generated assignments, for each example.
 
@@ -142,7 +142,7 @@ class AssignmentSets:
     Raises
     ------
     ValueError
-        If ``generated_weight`` does not fit the examples or is not positive.
+        If ``generated_weight`` has a wrong shape or is not positive.
 
     Examples
     --------
@@ -235,8 +235,8 @@ class AssignmentSets:
         weight : float, default=1.0
             Weight of the set, not negative.
         log_proposal : array-like of shape (m,), optional
-            Logarithm of q of each labeling, including the truth, up to a common constant. Repeated labelings then count
-            as several draws. Without ``log_proposal``, a set holds each labeling once.
+            Logarithm of q of each labeling, including the truth, up to a common constant. Repeated labelings are then
+            counted as several draws. Without ``log_proposal``, a set contains each labeling only once.
 
         Returns
         -------
@@ -246,7 +246,7 @@ class AssignmentSets:
         Raises
         ------
         ValueError
-            If a labeling does not fit the example, the weight is negative or a proposal is not finite.
+            If a labeling does not match the nodes of the example, the weight is negative or a proposal is not finite.
         """
         start, stop = self._node_ptr[member : member + 2]
         try:
@@ -386,7 +386,7 @@ class AssignmentSets:
         raise ValueError("the labels are forbidden by the scores of their states or of a pair of states.")
 
     def terms_and_statistics(self, model: PairwiseModel | FactorGraph) -> tuple[np.ndarray, Any]:
-        r"""Compute the losses of all sets and their derivative; each loss counts for the first node of its example.
+        r"""Compute the losses of all sets and their derivative; each loss belongs to the first node of its example.
 
         .. math::
             \ell = \sum_j w_j \log \sum_{y \in S_j} \frac{q_j(y^*)}{q_j(y)}

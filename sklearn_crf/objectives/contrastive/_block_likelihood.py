@@ -98,9 +98,9 @@ class BlockLikelihood(Objective):
 
     .. math:: \ell(\theta) = -\sum_B \log p(y_B \mid y_{\setminus B}; \theta)
 
-    Blocks of single nodes give the pseudolikelihood, and one block of all nodes gives the likelihood. Blocks may
-    overlap and need not cover all nodes. Inference inside blocks is exact: by message passing if no block has a cycle,
-    by enumeration if blocks have few joint states, and otherwise by elimination.
+    With blocks of single nodes, the loss is the pseudolikelihood. With one block of all nodes, it is the likelihood.
+    Blocks may overlap and need not cover all nodes. Inference inside blocks is exact: by message passing if no block
+    has a cycle, by enumeration if blocks have few joint states, and otherwise by elimination.
 
     Source: generalised pseudolikelihood; Vickrey, Lin, Koller 2010, section 2.1.
 

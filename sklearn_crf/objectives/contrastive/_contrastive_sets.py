@@ -87,13 +87,13 @@ class ContrastiveSets(Objective):
 
     The loss is convex and smooth, and needs no partition function. With one set of all labelings it is the likelihood.
     If each node has a set of the labelings that differ from the truth at most at that node, the loss is the
-    pseudolikelihood. Ratios of probabilities are only learned for assignments that a chain of overlapping sets
-    connects. Labels must be the labels for which the sets were made.
+    pseudolikelihood. Ratios of probabilities are only learned for assignments that are connected by overlapping sets.
+    Labels must be the labels for which the sets were made.
 
-    Sets of draws from a proposal q (``log_proposal`` of :meth:`AssignmentSets.add_set`) use
-    :math:`\mathrm{score}(y) - \log q(y)` in place of the score. One set of the truth and k draws gives the ranking loss
-    of noise-contrastive estimation. With k sets of the truth and one draw each, the loss is conditional
-    noise-contrastive estimation.
+    Sets of draws from a proposal q (``log_proposal`` of :meth:`AssignmentSets.add_set`) use :math:`\mathrm{score}(y) -
+    \log q(y)` in place of the score. With one set of the truth and k draws, the loss is the ranking loss of
+    noise-contrastive estimation. With k sets of the truth and one draw each, the loss is conditional noise-contrastive
+    estimation.
 
     Source: Vickrey, Lin, Koller 2010, Definition 2; for proposals Ma and Collins, *Noise Contrastive Estimation and
     Negative Sampling for Conditional Models*, EMNLP 2018; Ceylan and Gutmann, *Conditional Noise-Contrastive Estimation

@@ -36,7 +36,8 @@ class Generator(ChecksOwnMethods, HoldsOptions):
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
         """Generate one assignment.
 
-        A persistent generator also gets ``start``: the previous labeling of the example, or None in the first call.
+        A persistent generator has another parameter ``start``: the previous labeling of the example, or None in the
+        first call.
 
         Parameters
         ----------
@@ -61,7 +62,8 @@ class MapGenerator(Generator):
     """Generator of local maxima of the score, by MAP inference from a random start.
 
     Iterated conditional modes start from random labels, and message passing on pairwise models from random messages, so
-    different calls can find different optima. Other algorithms have no start and always find the same labeling.
+    different calls can find different optima. Other algorithms do not depend on a start and always find the same
+    labeling.
 
     Parameters
     ----------
@@ -108,7 +110,8 @@ class GibbsGenerator(Generator):
     """Generator that makes a few Gibbs sweeps from the true labeling, or from the previous assignment.
 
     Sweeps from the true labeling are used as in contrastive divergence. Persistent chains move away from the true
-    labeling, and their labelings become samples of the model. A few sweeps from the true labeling give no such samples.
+    labeling, so that their labelings become samples from the model. A few sweeps from the true labeling do not produce
+    samples from the model.
 
     Parameters
     ----------

@@ -18,19 +18,20 @@ class SaddlePoint(Objective):
         \ell(\theta) = \max_y \mathrm{score}(y) - \mathrm{score}(y^*), \qquad
         \partial \ell \ni \phi(\hat y) - \phi(y^*)
 
-    This is the loss of the perceptron. The loss is positively homogeneous in the weights, so it has no natural step
-    length or penalty, and gradient ascent ends in limit cycles. Unlabelled nodes are completed by the best labeling
-    given the labelled nodes.
+    This is the loss of the perceptron. The loss is positively homogeneous in the weights, so it determines no step
+    length or penalty strength, and gradient ascent ends in limit cycles. Unlabelled nodes are completed by the best
+    labeling given the labelled nodes.
 
     Source: Kumar et al. 2005, section 4.2.
 
     Parameters
     ----------
     inference : Inference, optional
-        Inference with the task ``"map"``; None stands for the inference of prediction.
+        Inference with the task ``"map"``; None means the inference of prediction.
     warm_start : bool, default=False
-        Whether each call starts from the previous result for the same example. A local search then finds labelings,
-        and counts errors, that prediction cannot repeat. Message passing with a bound is hardly affected.
+        Whether each call starts from the previous result for the same example. The labelings and errors of a local
+        search then differ from those of prediction, which has no warm start. Message passing with a bound is hardly
+        affected.
 
     Examples
     --------

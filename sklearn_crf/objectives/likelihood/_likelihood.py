@@ -42,14 +42,14 @@ class Likelihood(Objective):
         \ell(\theta) = \log Z(\theta) - \log Z(\theta \mid y_{\mathrm{observed}}), \qquad
         \nabla \ell = \mu(\theta) - \mu(\theta \mid y_{\mathrm{observed}})
 
-    If all nodes are labelled, the second term is the score of the labeling. Exact inference gives maximum likelihood
-    (Kumar et al. 2005, Eq. 2 to 4), loopy belief propagation the pseudo-marginal approximation (section 4.1), and mean
-    field a variational bound. Unlabelled nodes are summed out.
+    If all nodes are labelled, the second term is the score of the labeling. Learning is maximum likelihood with exact
+    inference (Kumar et al. 2005, Eq. 2 to 4), the pseudo-marginal approximation with loopy belief propagation (section
+    4.1), and a variational bound with mean field. Unlabelled nodes are summed out.
 
     Parameters
     ----------
     inference : Inference, optional
-        Inference with the task ``"marginals"``; None stands for the inference of prediction.
+        Inference with the task ``"marginals"``; None means the inference of prediction.
 
     Examples
     --------
@@ -233,7 +233,7 @@ def loss_and_gradient(
         \ell(\theta) = \log Z(\theta) - \log Z(\theta \mid y_{\mathrm{observed}}), \qquad
         \nabla \ell = \mu(\theta) - \mu(\theta \mid y_{\mathrm{observed}})
 
-    A field can thus be the last layer of a network: the gradient is passed on to the layers that compute the scores.
+    A field can therefore be the last layer of a network. The gradient is passed to the layers that compute the scores.
 
     Parameters
     ----------
@@ -243,8 +243,8 @@ def loss_and_gradient(
     labels : array-like of int, shape (N,) or the shape of the lattice
         Index of the true state of each node; -1 marks a node without a label.
     objective : Objective, optional
-        Loss, such as ``Pseudolikelihood()``. None stands for ``Likelihood(AutoMarginals())``, which is exact wherever
-        this is affordable. An objective without an inference of its own uses AutoMarginals or AutoMap.
+        Loss, such as ``Pseudolikelihood()``. None means ``Likelihood(AutoMarginals())``, which is exact if exact
+        inference is affordable. An objective whose ``inference`` is None uses AutoMarginals or AutoMap.
     n_jobs : int, optional
         Number of threads; the result does not depend on it.
 
@@ -309,7 +309,7 @@ class TruncatedLoss(Objective):
     """
 
     # inference: FixedSweeps; loss: "clique", "univariate", "quadratic" or "expected_cost"
-    # cost: (K, K) for "expected_cost", cost[a, b] of state a if b is the label; None stands for 1 for each wrong state
+    # cost: (K, K) for "expected_cost", cost[a, b] of state a if b is the label; None means 1 for each wrong state
     # In a factor graph, "clique" is the negative log-probability of the labels of each factor of two or more nodes.
     # If a node of a factor is unlabelled, each labelled node of the factor counts separately.
     # The ``state`` of a result contains the structure of the graph.

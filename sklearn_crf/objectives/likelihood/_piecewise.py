@@ -32,7 +32,7 @@ def compute_factor_partitions(model, factor_weight=None):
 
     .. math:: \sum_f \log \sum_{y_f} e^{\theta_f(y_f)}
 
-    All joint states that a table does not list share one score. An entry of a count table stands for all joint states
+    All joint states that a table does not list share one score. An entry of a count table represents all joint states
     with that count. Factors that share a table are computed once.
     """
     # factor_weight: (F,), or None for ones

@@ -27,7 +27,7 @@ def compute_factor_conditionals(model, labels, node_weight=None):
         f_s(k) = \sum_{f \ni s} \theta_f(y_f \text{ with } y_s = k)
     """
     # labels: (N,), state of each node
-    # node_weight: (N,) or None, non-negative weights of the terms in the sum; None stands for ones
+    # node_weight: (N,) or None, non-negative weights of the terms in the sum; None means ones
     # returns terms: (N,), negative log-probabilities without weights
     changed, scores = compute_changed_scores(model, labels)
     nodes = np.arange(model.n_nodes)
@@ -61,7 +61,7 @@ def compute_pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1)
     for each end.
     """
     # labels: (N,), state of each node
-    # node_weight: (N,) or None, non-negative weights :math:`w_s`; None stands for ones
+    # node_weight: (N,) or None, non-negative weights :math:`w_s`; None means ones
     # n_threads: number of threads for this model; results do not depend on it
     # returns terms: (N,) float64, :math:`\ell_s` without weights; gradient: derivatives of the weighted sum
     # The derivatives with respect to ``model.unary`` have the precision of ``model.unary``.

@@ -189,7 +189,7 @@ class ForestDual:
     """
 
     # bounded: (n_coef,) bool, mask of the weights that must not be negative, in the order of the kernel
-    # group: maximum number of examples in a group; None stands for 1/64 of all examples, but at least 1 and at most 16
+    # group: maximum number of examples in a group; None means 1/64 of all examples, but at least 1 and at most 16
 
     def __init__(self, planes, bounded, group=None):
         n = len(bounded)

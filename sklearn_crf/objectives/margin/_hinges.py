@@ -18,7 +18,8 @@ class StructuredHinge(Objective):
 
     The cost is a sum over nodes. The maximisation is therefore MAP inference on a model with costs added to the unary
     scores, and the loss is the :class:`SaddlePoint` loss of this model. Without costs it is the loss of the perceptron.
-    Unlabelled nodes have no costs, and get the best labels given the labelled nodes. The loss is then not convex.
+    Unlabelled nodes have no costs, and are completed by the best labels given the labelled nodes. The loss is then not
+    convex.
 
     Source: Taskar, Guestrin, Koller 2003; Tsochantaridis et al. 2005; Jancsary 2012, section 5.3.
 
