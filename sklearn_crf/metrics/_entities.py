@@ -39,13 +39,14 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
     labels : sequence of str
         "O" outside of entities, otherwise a prefix and a kind, such as "B-PER".
     scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
-        Prefixes of the tokens of an entity. In IOB2, B begins an entity and I continues it. IOBES also marks the end:
-        E is the last of several tokens, and S the only token of an entity. BILOU calls these two prefixes L and U. In
-        IOE2, I marks all tokens but the last, which has E. In IOB1 and IOE1 all tokens have I, except between two
-        neighbouring entities of one kind: there B begins the second entity (IOB1), or E ends the first (IOE1).
+        Prefixes of the tokens of an entity. In IOB2, B begins an entity and I continues it. IOBES also marks the end: E
+        is the last of several tokens, and S the only token of an entity. BILOU calls these two prefixes L and U. In
+        IOE2, I marks all tokens but the last, which has E. In IOB1 and IOE1, all tokens have I. The only exception are
+        two neighbouring entities of the same kind: B begins the second entity (IOB1), or E ends the first entity
+        (IOE1).
     mode : {"lenient", "strict"}, default="lenient"
-        How to treat labels that break the scheme. Lenient reads them as the CoNLL evaluation does: an inside label
-        that continues no entity begins one. Strict ignores each entity whose labels break the scheme.
+        How to treat labels that break the scheme. Lenient reads them as the CoNLL evaluation does: an inside label that
+        does not continue an entity begins a new entity. Strict ignores each entity whose labels break the scheme.
 
     Returns
     -------
@@ -88,7 +89,7 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
 
 
 def _split_entity_label(label, name, scheme):
-    """Split a label into prefix and kind; ``name`` stands for the label in error messages."""
+    """Split a label into prefix and kind; error messages call the label ``name``."""
     parts = ENTITY_SCHEMES[scheme].parts_of(label)
     if parts is None:
         known = ENTITY_SCHEMES[scheme].prefixes

@@ -72,7 +72,8 @@ def node_accuracy_score(y_true: Any, y_pred: Any, *, missing_label: Any = None, 
     Parameters
     ----------
     y_true, y_pred : array-like or list of array-like
-        True and predicted labels: of nodes, of examples, or a list of examples with labels of their nodes.
+        True and predicted labels: one label for each node or example, or a list with an array of node labels for each
+        example.
     missing_label : object, optional
         Nodes with this true label are ignored.
     sample_weight : array-like, optional
@@ -137,7 +138,7 @@ def node_jaccard_score(
 ) -> Any:
     """Compute the intersection over union, ``tp / (tp + fp + fn)``, of each class or averaged over classes.
 
-    Labelled nodes of all examples count together, as is usual for segmentations.
+    The labelled nodes of all examples are pooled, as is usual for segmentations.
 
     Parameters
     ----------
@@ -316,7 +317,8 @@ def make_node_scorer(
     metric : callable(y_true, y_pred, **options) -> float
         For instance :func:`sklearn.metrics.balanced_accuracy_score`.
     response_method : {"predict", "predict_proba"}, default="predict"
-        Method whose result is scored. For probabilities the metric also gets ``labels=estimator.classes_``.
+        Method whose result is scored. If it returns probabilities, ``labels=estimator.classes_`` is passed to the
+        metric.
     missing_label : object, optional
         Nodes with this true label are ignored.
     greater_is_better : bool, default=True
