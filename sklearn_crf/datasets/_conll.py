@@ -55,7 +55,7 @@ def read_conll(
     Raises
     ------
     ValueError
-        If a line differs from the first in its number of columns, or the file is too long, damaged or not in UTF-8.
+        If a line does not have as many columns as the first line, or the file is too long, damaged or not in UTF-8.
 
     Examples
     --------

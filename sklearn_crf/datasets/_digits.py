@@ -23,8 +23,8 @@ def make_noisy_digits(
     r"""Generate noisy images of handwritten digits, with clean binary images as labels, for image restoration.
 
     The labels y are the 8 x 8 images of :func:`sklearn.datasets.load_digits`, enlarged by bilinear interpolation and
-    thresholded at half of the full ink. ``"flip"`` inverts each pixel with probability ``level``; ``"gaussian"`` adds
-    :math:`N(0, \mathrm{level}^2)` to y.
+    thresholded at half of the largest pixel value. ``"flip"`` inverts each pixel with probability ``level``;
+    ``"gaussian"`` adds :math:`N(0, \mathrm{level}^2)` to y.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def make_noisy_digits(
     X : ndarray of shape (n, 8 * scale, 8 * scale, 1), float64
         Noisy images.
     y : ndarray of shape (n, 8 * scale, 8 * scale), int64
-        1 on ink, 0 elsewhere.
+        1 for ink, 0 for background.
     digits : ndarray of shape (n,), int64
         The digit in each image.
 

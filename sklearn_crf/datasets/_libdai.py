@@ -15,8 +15,8 @@ _MAX_CELLS = 2.0**53
 def read_fg(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> FactorGraph:
     """Read a model in libDAI's ``.fg`` format, which lists the nodes, state counts and non-zero entries of factors.
 
-    In the format the first node's state changes fastest. Nodes are numbered from 0. If no factor uses a number,
-    it becomes a node with one state.
+    In the tables of this format, the state of the first node changes fastest. Nodes are numbered from 0. A number that
+    no factor uses becomes a node with one state.
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ def read_fg(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> FactorGrap
     Raises
     ------
     ValueError
-        If the file is not in this format or too long. Also if a node has a number above a million that also exceeds
-        ten times the number of nodes in factors.
+        If the file is not in this format or too long. Also if the number of a node exceeds both a million and ten times
+        the number of nodes in factors.
 
     Examples
     --------
@@ -109,7 +109,8 @@ def write_fg(path: PathLike, model: FactorGraph | PairwiseModel) -> None:
     path : str or path
         Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
     model : FactorGraph or PairwiseModel
-        Nodes without a factor get a factor of ones, because the format has no other place for their numbers of states.
+        Nodes without a factor are written with a factor of ones, because the format stores numbers of states in
+        factors.
 
     Raises
     ------

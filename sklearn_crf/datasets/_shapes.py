@@ -19,8 +19,8 @@ _GAUSSIAN_STD = 0.3
 def make_binary_shapes() -> Any:
     """Generate four binary images of 64 x 64 pixels with thin strokes, corners and small holes.
 
-    They stand in for the base images of Kumar & Hebert (2003), which are not available. The package draws them by
-    arithmetic, with equal results on every machine.
+    The images replace the base images of Kumar & Hebert (2003), which are not available. They are computed, and are
+    identical on every machine.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def make_noisy_shapes(
     shapes: Any = None,
     random_state: int | np.random.RandomState | None = None,
 ) -> tuple:
-    r"""Generate noisy copies of the binary shapes: the denoising task of Kumar, August & Hebert (2005).
+    r"""Generate noisy copies of the binary shapes, as in the denoising task of Kumar, August & Hebert (2005).
 
     For labels :math:`y \in \{0, 1\}`, ``"gaussian"`` noise draws :math:`x \sim N(y, 0.3^2)`. ``"bimodal"`` noise draws
     x from an equal mixture of :math:`N(0.08, 0.03^2)` and :math:`N(0.46, 0.03^2)` for class 0, and of

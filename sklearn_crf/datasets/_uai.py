@@ -28,22 +28,22 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
     """Read a model in UAI format: ``MARKOV`` or ``BAYES``, the scopes of the factors, then their tables.
 
     A table lists potentials (or conditional probabilities); the state of the last node changes fastest. Scores are the
-    logarithms of potentials, -inf for 0. Tables in ``.LG`` files list the logarithms themselves, with -1e30 for -inf.
+    logarithms of potentials, -inf for 0. Tables in ``.LG`` files list these logarithms, with -1e30 for -inf.
 
     Files of toulbar2, whose names end in ``.wcsp`` or ``.cfn``, are cost function networks. Scores are negative costs.
-    A joint state is forbidden if its cost, plus the lowest costs of all other functions, reaches the upper bound of
-    the file. If only the total cost of a labeling reaches the bound, the labeling is allowed. If a ``.cfn`` file
-    asks for a maximum, scores are the numbers in the file. Functions given by keywords instead of tables, such as
+    A joint state is forbidden if its cost, plus the lowest costs of all other functions, reaches the upper bound of the
+    file. If only the total cost of a labeling reaches the bound, the labeling is allowed. If a ``.cfn`` file defines a
+    maximisation problem, scores are the numbers in the file. Functions defined by keywords instead of tables, such as
     ``salldiff``, raise an error.
 
     Parameters
     ----------
     path : str or path
-        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``. The suffix before that tells the
-        format.
+        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``. The suffix before the compression suffix
+        determines the format.
     logarithms : bool, optional
-        Whether tables list natural logarithms of potentials. None assumes it for names that end in ``.LG``, not
-        counting the suffix of a compressed file. Not used for files of costs.
+        Whether tables list natural logarithms of potentials. None means True for names that end in ``.LG``, apart from
+        a compression suffix. Ignored for cost function networks.
     max_bytes : int, default=2**30
         Largest size of the decompressed text. A longer text raises an error.
 
@@ -56,7 +56,7 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
     Raises
     ------
     ValueError
-        If the file is not in this format, too long, or gives a node more than 2**20 states.
+        If the file is not in this format or too long, or if a node has more than 2**20 states.
 
     Examples
     --------
@@ -136,24 +136,24 @@ def write_uai(path: PathLike, model: FactorGraph | PairwiseModel, *, logarithms:
     """Write a model in UAI format, or in a format of toulbar2, with tables of all kinds written in full.
 
     Costs in ``.wcsp`` and ``.cfn`` files are negative scores. The cost of a forbidden joint state reaches the upper
-    bound of the file, which is above the cost of every allowed labeling. A ``.wcsp`` file holds only integer costs of
-    at least 0. A ``.cfn`` file holds decimal costs, which are rounded to 15 digits of the bound.
+    bound of the file, which is above the cost of every allowed labeling. The costs in a ``.wcsp`` file are integers of
+    at least 0. The costs in a ``.cfn`` file are decimal numbers, which are rounded to 15 digits of the bound.
 
     Parameters
     ----------
     path : str or path
-        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``. The suffix before that, such as
-        ``.uai``, ``.LG``, ``.wcsp`` or ``.cfn``, tells the format.
+        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``. The suffix before the compression suffix
+        determines the format: ``.uai``, ``.LG``, ``.wcsp`` or ``.cfn``.
     model : FactorGraph or PairwiseModel
     logarithms : bool, optional
-        Whether tables list scores instead of their exponentials, as in :func:`read_uai`. None lists scores for
-        names that end in ``.LG``, not counting the suffix of a compressed file. Not used for files of costs.
+        Whether tables list scores instead of their exponentials, as in :func:`read_uai`. None means True for names that
+        end in ``.LG``, apart from a compression suffix. Ignored for cost function networks.
 
     Raises
     ------
     ValueError
         If the file lists exponentials and the exponential of a score would overflow or underflow, if the format of
-        costs cannot hold the scores, or if a table is too large to be written in full.
+        costs cannot represent the scores, or if a table is too large to be written in full.
 
     Examples
     --------
@@ -192,8 +192,8 @@ def read_evidence(
 ) -> np.ndarray:
     """Read an evidence file: the number of observed nodes, then pairs of a node and its state.
 
-    Files of the later competitions begin with the number of samples of evidence. Each sample then has a line of its
-    own, in the form described above.
+    Files of the later competitions begin with the number of samples of evidence. Each sample is then on a separate
+    line, in the form described above.
 
     Parameters
     ----------
@@ -214,8 +214,8 @@ def read_evidence(
     Raises
     ------
     ValueError
-        If the file is in neither format or too long, observes a node that does not exist, or observes a node in two
-        states. Also if the file has several samples and ``sample`` is None.
+        If the file is in neither format or too long, contains a node that does not exist, or contains two states of a
+        node. Also if the file has several samples and ``sample`` is None.
 
     Examples
     --------
