@@ -22,12 +22,12 @@ class Shard:
     Attributes
     ----------
     cache : dict
-        Derived data that can be recomputed. The data are dropped if memory is short, and are not sent along with the
+        Derived data that can be computed again. The data are dropped if memory is short, and are not sent with the
         shard.
     memory : dict
-        State that functions keep between calls.
+        State that functions store between calls.
     is_local : bool
-        Whether the shard is in the calling process, and alone there, so that several threads may work on it.
+        Whether the shard is the only shard in the calling process, so that several threads may process it.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class Shard:
         RuntimeError
             If loading fails. The error names the shard.
         ValueError
-            If the loaded data is not a pair or triple, or its shapes differ from an earlier load.
+            If the loaded data are not a pair or triple, or their shapes differ from an earlier load.
         """
         try:
             loaded = self.source()
@@ -102,7 +102,7 @@ def _shapes(values):
 
 
 class Executor:
-    """Base class of executors, which hold the shards of a :class:`~sklearn_crf.Shards` and call functions on them.
+    """Base class of executors, which store the shards of a :class:`~sklearn_crf.Shards` and call functions on them.
 
     A shard stays in one process, along with the state that functions store in its ``memory``. If this process is lost,
     the shard is loaded again in another process, with an empty memory.
@@ -134,14 +134,15 @@ class Executor:
         Raises
         ------
         ClusterGoneError
-            If the shards are on a cluster that has gone away.
+            If the shards are on a cluster that no longer answers.
         """
         raise NotImplementedError(type(self).__name__)
 
     def iterate(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Iterator:
         """Call a function on every shard and yield the results one by one.
 
-        This implementation calls :meth:`map`. Executors can override this method to keep only a few results in memory.
+        This implementation calls :meth:`map`. Executors can override this method, so that only a few results are in
+        memory.
 
         Parameters
         ----------
@@ -183,7 +184,7 @@ class LocalExecutor(Executor):
     ----------
     shards : sequence of Shard
     keep : bool, default=True
-        Whether cached data of a shard stays in memory, or is dropped before the next shard is loaded.
+        Whether the cached data of a shard stay in memory. If False, they are dropped before the next shard is loaded.
 
     Examples
     --------

@@ -31,13 +31,13 @@ class Shards:
     paths : sequence of object
         One object for each shard, such as the path of a file.
     load : callable(path) -> (X, y) or (X, y, sample_weight)
-        Loads one shard. On a cluster the workers call it. Without ``client`` only one shard is in memory at a time,
-        and every evaluation of the loss loads all shards again. Formats that need no parsing (npz, memory maps) are
-        therefore best. State that training carries from one evaluation to the next stays in memory.
+        Function that loads one shard. On a cluster, it is called on the workers. Without ``client``, only one shard is
+        in memory at a time, and every evaluation of the loss loads all shards again. Formats that need no parsing (npz,
+        memory maps) are therefore fastest. State that training needs from previous evaluations stays in memory.
     client : dask.distributed.Client, "ray" or callable(shards) -> Executor, optional
-        Where the shards are. On a cluster each shard stays on one worker, encoded. "ray" is the cluster to which
-        ``ray.init`` has connected this process; None is this process. A function must make an
-        :class:`~sklearn_crf.distributed.Executor` from a list of :class:`~sklearn_crf.distributed.Shard`.
+        Where the shards are stored. On a cluster, each shard stays on one worker in encoded form. "ray" is the cluster
+        to which ``ray.init`` has connected this process, and None is this process. A function must return an
+        :class:`~sklearn_crf.distributed.Executor` for a list of :class:`~sklearn_crf.distributed.Shard`.
 
     Raises
     ------
@@ -213,7 +213,7 @@ class Shards:
         Returns
         -------
         object
-            The sum of the results in the order of a tree, bit-identical wherever the shards are.
+            The sum of the results in a fixed order. It is bit-identical for any location of the shards.
 
         Examples
         --------
@@ -242,9 +242,8 @@ class Shards:
             ``n_jobs=1``, because workers already have a thread for each of their tasks.
         method : str, default="predict"
         write : callable(number, result) -> object, optional
-            Called in the process that has the shard, with the number of the shard and the result, for instance to write
-            the result to disk. Its return value is sent back in place of the result, so that few results are in memory
-            in this process.
+            Function that is called in the process that has the shard, for instance to write the result to disk. The
+            return value is sent back in place of the result, so that few results are in the memory of this process.
         **options : object
             Further arguments of the method.
 
@@ -276,8 +275,8 @@ class Shards:
     def apply_lazily(self, estimator: Any, method: str = "predict", **options: Any) -> Iterator:
         """Call a method of a fitted estimator with the X of every shard, and yield each result when it is requested.
 
-        In this process a shard is loaded when its result is requested. On a cluster each worker computes at most two
-        results ahead, so that few results wait to be requested.
+        In this process, a shard is loaded when its result is requested. On a cluster, each worker computes at most two
+        results in advance, to limit memory.
 
         Parameters
         ----------
@@ -318,8 +317,8 @@ class Shards:
     def transformed(self, transformer: Any) -> "Shards":
         """Return shards whose X is transformed by a fitted transformer each time a shard is loaded.
 
-        Nothing is cached: without a cluster a shard is transformed each time it is loaded. If this takes longer than
-        reading the result, write the result with :meth:`apply`, and load it.
+        Transformed shards are not cached. Without a cluster, a shard is therefore transformed each time it is loaded.
+        If the transformation is slow, write its results to disk with :meth:`apply`, and load these results instead.
 
         Parameters
         ----------
