@@ -43,7 +43,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
     of Kelm, Pal & McCallum 2006, Eq. (5) and (2). ``alpha=0`` is the conditional likelihood, ``alpha=1`` a
     pseudo-likelihood. Small values (0.001 to 0.01) use the density of the features as a regulariser. A pass over ``n``
-    samples takes ``O(n C K d p)`` time: covariances are never formed.
+    samples takes ``O(n C K d p)`` time, because covariance matrices are never computed.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         Number of components (factor analysers) per class. "auto" chooses it by the log-loss of held-out samples, see
         Notes.
     n_factors : int, default=2
-        Number of columns of the loadings, at most the number of features; 0 gives diagonal covariances.
+        Number of columns of the loadings, at most the number of features; with 0, covariances are diagonal.
     objective : {"multi_conditional", "joint"}, default="multi_conditional"
         Criterion that training maximises.
     alpha : float or "auto", default="auto"
@@ -68,22 +68,22 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         feature.
     init : {"kmeans", "random"}, array-like of shape (n_classes, n_components, n_features) or dict, default="kmeans"
         Initial values. Within each class, samples are clustered by k-means, or by the nearest of random samples or of
-        given means. Principal components of the clusters then give loadings and noise. A dict must contain ``means``
-        and may contain ``loadings``, ``noise_variance``, ``weights`` and ``class_prior``, in the shapes of the
-        attributes. Initial values do not depend on the criterion.
+        given means. Initial loadings and noise are computed from principal components of the clusters. A dict must
+        contain ``means`` and may contain ``loadings``, ``noise_variance``, ``weights`` and ``class_prior``, in the
+        shapes of the attributes. Initial values do not depend on the criterion.
     n_init : int, default=5
-        Number of restarts; the restart with the best criterion is kept. If ``init`` has arrays, there is a single
-        start.
+        Number of restarts, from which the restart with the best criterion is chosen. If ``init`` has arrays, there is a
+        single start.
     solver : {"auto", "em", "lbfgs", "sgd"}, EM, ScaledLBFGS or ScaledSGD, default="auto"
         Expectation-maximisation (joint likelihood of complete samples), L-BFGS, or stochastic gradient descent. A name
-        stands for the solver with default options. ``"auto"`` is ``"em"`` if it applies, otherwise ``"lbfgs"``.
+        means the solver with default options. ``"auto"`` is ``"em"`` if it applies, otherwise ``"lbfgs"``.
     max_iter : int, default=500
         Maximum number of iterations of a restart, or of epochs for ``"sgd"``.
     tol : float, default=1e-3
-        Tolerance. ``"em"`` stops when it estimates that all further iterations together gain less than this per sample.
-        ``"lbfgs"`` scales the gradient of the mean criterion by the standard errors of the parameters and by ``1 / (1 +
-        alpha)``. It stops when no entry of the scaled gradient is larger than this, or when 20 iterations together gain
-        less than this per sample. ``"sgd"`` stops after five epochs that gain less than this.
+        Tolerance. ``"em"`` stops when the estimated gain of all further iterations together is less than ``tol`` per
+        sample. ``"lbfgs"`` scales the gradient of the mean criterion by the standard errors of the parameters and by
+        ``1 / (1 + alpha)``. It stops when no entry of the scaled gradient is larger than ``tol``, or when 20 iterations
+        together gain less than ``tol`` per sample. ``"sgd"`` stops after five epochs that gain less than ``tol``.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, by which ``sample_weight`` is multiplied.
     classes : array-like or None, default=None
@@ -127,9 +127,9 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     restart_losses_ : ndarray of shape (n_restarts,)
         Smallest loss of every restart.
     converged_ : bool
-        Whether the solver met its stopping criterion; False if a callback stopped it.
+        Whether the stopping criterion was satisfied; False if a callback stopped the solver.
     n_iter_ : int
-        Number of iterations; 1 if the start already met the stopping criterion.
+        Number of iterations; 1 if the start already satisfied the stopping criterion.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
@@ -147,10 +147,10 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
         sum_i w_i min( -log softmax_c(log P(c, x_i) / T)[c_i], 36 ),    T >= 1,
 
-    in three folds of at most 3,000 samples together. The limit of 36, the log-loss of a probability of 2.2e-16, keeps
-    single samples from determining ``T``. ``noise`` and ``alpha`` are chosen with one component. Components are then
-    added as long as the log-loss decreases. Equal samples are in the same fold. If a class has fewer than six different
-    samples, and in ``partial_fit``, nothing is chosen: "auto" stands for one component, ``noise="class"`` and
+    in three folds of at most 3,000 samples together. Without the limit of 36, which is the log-loss of a probability of
+    2.2e-16, single samples could determine ``T``. ``noise`` and ``alpha`` are chosen with one component. Components are
+    then added as long as the log-loss decreases. Equal samples are in the same fold. If a class has fewer than six
+    different samples, and in ``partial_fit``, no parameter is chosen: "auto" means one component, ``noise="class"`` and
     ``alpha=0.1``. The joint likelihood has no ``alpha``.
 
     References
@@ -206,7 +206,8 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         Raises
         ------
         ValueError
-            If an option is set of a solver that is given by name, or of priors that are None.
+            If an option of a solver is set but ``solver`` is a name, or an option of priors is set but ``priors`` is
+            None.
         """
         require_objects(self, params, {"solver": "ScaledSGD()", "priors": "Priors()"})
         return super().set_params(**params)
@@ -220,8 +221,8 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), float32 or float64, or Shards
-            Samples; computations use float64. :class:`~sklearn_crf.Shards` of such arrays are processed in the
-            processes that hold them. Initial values then come from at most 3,000 samples of each class.
+            Samples; computations use float64. :class:`~sklearn_crf.Shards` of such arrays are processed where they are
+            stored. Initial values then come from at most 3,000 samples of each class.
         y : array-like of shape (n_samples,)
             Class of each sample; None for Shards.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -280,7 +281,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         X : array-like of shape (n_samples, n_features), float32 or float64
         y : array-like of shape (n_samples,)
         classes : array-like of shape (n_classes,), default=None
-            All classes, required at the first call unless given to the constructor.
+            All classes. Required at the first call unless the constructor parameter ``classes`` is set.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each sample. Samples of weight 0 are ignored.
 
@@ -291,7 +292,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         Raises
         ------
         ValueError
-            If the first call has no classes, or a later call other classes; if the first call has fewer than
+            If the first call has no classes, or a later call has different classes; if the first call has fewer than
             ``n_components`` samples of a class; or if ``class_weight="balanced"``.
 
         Examples
@@ -476,8 +477,8 @@ def alpha_path(
         \left[ \log P(c_i \mid x_i) + \alpha \log P(x_i \mid c_i) \right]
 
     The restarts of the largest ``alpha`` begin with ordinary initial values (k-means), and each restart is continued
-    down to the smallest ``alpha``. This method is faster than independent fits. Also, models with neighbouring values
-    of ``alpha`` do not differ merely because they found different local maxima.
+    down to the smallest ``alpha``. This method is faster than independent fits. Models with neighbouring values of
+    ``alpha`` are also comparable, because they do not come from unrelated local maxima.
 
     Parameters
     ----------

@@ -218,14 +218,14 @@ class EM(MixtureSolver):
         \mathbb{E}_{P(s, z \mid x_i, c_i, \theta_t)} \log P(x_i, c_i, s, z \mid \theta)
 
     If components overlap, successive steps shrink by a factor :math:`\lambda` close to 1. With :math:`r = M(\theta) -
-    \theta` and :math:`v = M(M(\theta)) - M(\theta) - r`, extrapolation goes to
+    \theta` and :math:`v = M(M(\theta)) - M(\theta) - r`, the extrapolated point is
 
     .. math::
         \theta + 2 a r + a^2 v, \qquad a = \frac{\lVert r \rVert}{\lVert v \rVert} \approx \frac{1}{1 - \lambda}
 
     unless the likelihood is lower there. The solver needs ``objective="joint"`` and samples without missing values.
-    Iterations end when it is estimated that all further iterations together gain less than ``tol`` per sample. After an
-    iteration that gains :math:`g`, about :math:`g \lambda^2 / (1 - \lambda^2)` remains to be gained.
+    Iterations end when the estimated gain of all further iterations together is less than ``tol`` per sample. After an
+    iteration with the gain :math:`g`, this estimate is about :math:`g \lambda^2 / (1 - \lambda^2)`.
 
     A faster method is used if there is one component per class, more than 32 features, on average at least as many
     samples per class as features, and no prior on loadings. One pass then collects the scatter matrices :math:`T` of
@@ -453,15 +453,15 @@ class ScaledSGD(MixtureSolver):
 
     with the diagonal matrix ``S`` of the standard errors of the parameters for a single sample. Training stops after
     five consecutive epochs that gain less than ``tol``, and returns the best parameters among the ends of all epochs.
-    Training counts as converged if L-BFGS, started from these parameters, stops before it gains a hundredth of the gain
-    of all epochs.
+    Training has converged if L-BFGS, started from these parameters, stops with a gain below a hundredth of the gain of
+    all epochs.
 
     Parameters
     ----------
     step_size : float, default=0.1
         Initial step size :math:`\eta_0`.
     step_schedule : {"sqrt", "annealed", "constant"}, default="sqrt"
-        Step size after ``t`` epochs: :math:`\eta_0 / \sqrt{1 + t}`, :math:`\eta_0 / (1 + t)`, or constantly
+        Step size after ``t`` epochs: :math:`\eta_0 / \sqrt{1 + t}`, :math:`\eta_0 / (1 + t)`, or the constant
         :math:`\eta_0`.
     batch_size : int, default=256
         Number of samples per step.
