@@ -36,22 +36,23 @@ def solve(
     ----------
     unary : array-like of shape (\*lattice, K), or (N, K) with ``edges``
         Score of each of K states at each cell of a lattice: ``(T, K)`` is a chain, ``(H, W, K)`` an image,
-        ``(D, H, W, K)`` a volume. Any type other than float32 and float64 becomes float64. -inf forbids a state.
+        ``(D, H, W, K)`` a volume. Types other than float32 and float64 are converted to float64. -inf forbids a state.
     pairwise : float or array-like
         A number is the strength of a Potts term: each pair of neighbours with unequal labels lowers the score, or
-        raises the cost, by this number. A table (K, K) holds the score, or the cost, of each pair of states. An array
-        (T, K, K) holds one table for each offset of a lattice, or for each edge of ``edges``.
+        raises the cost, by this number. A table (K, K) contains the score, or the cost, of each pair of states. An
+        array (T, K, K) contains one table for each offset of a lattice, or for each edge of ``edges``.
     edges : Graph, array-like of shape (E, 2), sparse adjacency matrix or networkx graph, optional
         Edges in any form that :class:`~sklearn_crf.Graph` accepts. None connects neighbours on the lattice.
     edge_weight : array-like, or sequence of array-like, optional
-        Factor by which each edge's pairwise term is multiplied, such as a contrast. With ``edges``, an array of shape
-        (E,). On a lattice, one array for each offset: along the last axis first, diagonals last. For an image
-        ``(H, W)`` with ``connectivity=1`` these are an array (H, W - 1) for neighbours in a row, then an array
-        (H - 1, W) for neighbours in a column. A single array of shape (E,) holds their entries one after the other.
+        Factor by which each edge's pairwise term is multiplied, such as a contrast. With ``edges``, the shape is (E,).
+        On a lattice, there is one array for each offset: along the last axis first, diagonals last. For an image
+        ``(H, W)`` with ``connectivity=1``, these are an array (H, W - 1) for neighbours in a row, then an array
+        (H - 1, W) for neighbours in a column. The arrays may be flattened and concatenated to a single array of shape
+        (E,).
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
         Neighbours on the lattice: in 2-D, 1 means 4 neighbours and 2 means 8. Not used with ``edges``.
     costs : bool, default=False
-        Whether ``unary`` and the tables of ``pairwise`` hold costs, which are minimised. A cost of +inf then forbids a
+        Whether ``unary`` and the tables of ``pairwise`` are costs, which are minimised. A cost of +inf then forbids a
         state or a pair. The score of the result is the negative cost.
     label_costs : float or array-like of shape (K,), optional
         Cost of each label that occurs in the labeling, or one cost for all labels. Label costs are finite and not

@@ -16,7 +16,7 @@ from sklearn_crf.kernels.vector_level import available_levels
 
 
 def show_versions() -> None:
-    """Print versions, the vector level and the processor count, for reports of bugs or timings.
+    """Print versions, the vector level and the number of processors, for bug reports and benchmarks.
 
     At a given vector level, results of kernels are bit-identical for any number of threads. The newest level that the
     processor supports is chosen when the first kernel is imported. To choose another level, set the environment

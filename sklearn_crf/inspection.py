@@ -47,8 +47,8 @@ def top_features(
     label : object, optional
         Class whose weights are returned; None returns weights of all classes.
     feature_names : sequence of str, optional
-        Names of the features. None takes the names from the pipeline's steps before the field, else from the field's
-        ``feature_names_in_``, else "x0", "x1" and so on.
+        Names of the features. None means the output names of the pipeline's steps before the field. If there are none,
+        ``feature_names_in_`` of the field is used, and otherwise "x0", "x1" and so on.
 
     Returns
     -------

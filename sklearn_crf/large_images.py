@@ -58,8 +58,8 @@ def predict_in_tiles(
 ) -> TiledLabels | TiledValues:
     r"""Predict the labels or values of one large image, reading and predicting it tile by tile.
 
-    Each tile is labelled within a window: the tile and a margin around it, treated as the whole image. A margin is
-    doubled if it was too small. The estimator determines how margins are checked:
+    Each tile is labelled within a window: the tile and a margin around it, treated as the whole image. If a margin is
+    too small, it is doubled. The check of margins depends on the estimator:
 
     - Minimum cuts: two classes, edges that prefer equal labels, and best labelings. If more pixels outside of a window
       have one class, no pixel inside changes from this class to the other. Each tile is therefore solved twice, with
@@ -85,7 +85,7 @@ def predict_in_tiles(
         \mathrm{score}(y^*) - \mathrm{score}(y) \le \sum_P \bigl[ b_P - \mathrm{score}_P(y) \bigr]
             + \sum_{e \text{ between tiles}} \bigl[ \max_{k, l} \theta_e(k, l) - \theta_e(y) \bigr]
 
-    where :math:`b_P` is the inference's bound on the best score of a tile by itself.
+    where :math:`b_P` is the bound of the inference on the best score of tile P alone.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def predict_in_tiles(
     margin, max_margin : int, default=32, 256
         Initial and largest number of pixels around a tile.
     inference : str or Inference, optional
-        Inference that predicts; None uses the estimator's own.
+        Inference that predicts; None uses the inference of the estimator.
     bound : bool, default=False
         Whether to bound the gap, which takes one more call of the inference for each tile.
 
@@ -109,7 +109,7 @@ def predict_in_tiles(
     -------
     TiledLabels or TiledValues
         A TiledValues object for :class:`~sklearn_crf.RegressionTreeField`. Means of more than 16 million values are
-        kept in a temporary file until all tiles agree.
+        stored in a temporary file until all tiles agree.
 
     Raises
     ------

@@ -32,10 +32,10 @@ __all__ = ["StratifiedLatticeKFold", "coupling_audit", "cross_val_predict"]
 class StratifiedLatticeKFold(BaseCrossValidator):
     r"""Cross-validator whose folds contain nearly equal fractions of the nodes of each class.
 
-    scikit-learn's ``StratifiedKFold`` needs one label per example. Here example i has a histogram
-    :math:`h_{ic}`: its number of nodes of class c, divided by the number in all examples. Examples are assigned to
-    folds in descending order of :math:`\|h_i\|`. An example joins a fold that is not full; the choice
-    minimises :math:`\sum_f \sum_c (\sum_{i \in f} h_{ic})^2`. The sizes of folds differ by at most one example.
+    scikit-learn's ``StratifiedKFold`` needs one label per example. Here example i has a histogram :math:`h_{ic}`: its
+    number of nodes of class c, divided by the number in all examples. Examples are assigned to folds in descending
+    order of :math:`\|h_i\|`. An example is assigned to the fold, among folds that are not full, that minimises
+    :math:`\sum_f \sum_c (\sum_{i \in f} h_{ic})^2`. The sizes of folds differ by at most one example.
 
     Parameters
     ----------
@@ -114,7 +114,8 @@ class StratifiedLatticeKFold(BaseCrossValidator):
         room[: n_examples % self.n_splits] += 1
         fold = np.empty(n_examples, dtype=np.int64)
         for i in order:
-            # ``growth`` is half the increase of a sum of squares, plus a constant. Ties go to the fold with most room.
+            # ``growth`` is half the increase of the sum of squares, up to a constant.
+            # In a tie, choose the fold that can receive most further examples.
             growth = np.where(room > 0, total @ histograms[i], np.inf)
             ties = np.flatnonzero(growth <= growth.min() + 1e-12)
             chosen = ties[np.argmax(room[ties])]
@@ -182,7 +183,7 @@ def cross_val_predict(
     -------
     ndarray
         Predictions for all of X, in the form that the method returns: an array, or a 1-D object array of arrays.
-        Columns belong to the sorted classes of all folds. Classes missing from a training set have probability 0.
+        Columns correspond to the sorted classes of all folds. Classes missing from a training set have probability 0.
 
     Raises
     ------
@@ -289,11 +290,11 @@ def coupling_audit(
 ) -> Bunch:
     r"""Compare all combinations of the given learning methods and inference methods on a data set.
 
-    The comparison extends Table 1 of Kumar et al. (2005) to any task. Every estimator is fitted once for each fold,
-    and predicts the held-out examples with every inference. For each pair of an estimator and an inference, the result
-    holds a score for each example, the log-loss of the marginals, the seconds of fit and prediction, and a comparison
-    with the best pair. The best pair is chosen by the same scores. To account for this choice, all differences between
-    two of the m pairs are compared simultaneously,
+    The comparison extends Table 1 of Kumar et al. (2005) to any task. Every estimator is fitted once for each fold, and
+    predicts the held-out examples with every inference. For each pair of an estimator and an inference, the result
+    contains a score for each example, the log-loss of the marginals, the durations of fit and prediction, and a
+    comparison with the best pair. The best pair is chosen by the same scores. To account for this choice, all
+    differences between two of the m pairs are compared simultaneously,
 
     .. math::
         t_{jk} = \frac{\bar d_{jk}}{\mathrm{se}(d_{jk})}, \qquad
@@ -301,28 +302,29 @@ def coupling_audit(
 
     where :math:`d_{jk}` are the differences of the scores of pairs j and k on the same examples. The distribution of
     :math:`t^*` is computed under random signs of the examples: if two pairs are equally good, a difference is as likely
-    as its negative. If all pairs are equally good, the probability to find any pair worse is therefore at most 5 %.
+    as its negative. If all pairs are equally good, the probability that any pair is found to be worse is therefore at
+    most 5 %.
 
     Parameters
     ----------
     estimators : mapping of str to field classifier
-        Ways of learning, cloned for each fold: field classifiers, or pipelines that end in a field classifier.
+        Learning methods: field classifiers, or pipelines that end in a field classifier. They are cloned for each fold.
     X : array-like or list
         Examples.
     y : array-like or list of array-like
         Labels of the examples.
     inference : mapping of str to str or Inference
-        Ways of prediction, with values as for the parameter ``inference`` of an estimator.
+        Inference methods for prediction, with values as for the parameter ``inference`` of an estimator.
     groups : array-like of shape (n_examples,), optional
-        Groups of the examples, for splitters that use them. Examples of a group depend on each other, so the comparison
-        gives them a common random sign.
+        Groups of the examples, for splitters that use them. Examples of a group depend on each other, so they have a
+        common random sign in the comparison.
     cv : int, splitter or iterable of (train, test), optional
         Folds of examples; None is 5 folds. Every example must be held out at least once. If an example is held out
         several times, its scores are averaged.
     scoring : str or callable, optional
         Score of the labels of one example; greater is better. None is the fraction of correct labels. Possible values
         are the name of a scikit-learn scorer of labels, a scorer of :data:`~sklearn_crf.metrics.NODE_SCORERS`, and a
-        function ``(y_true, y_pred) -> float``. The arguments are one-dimensional and hold labelled nodes only.
+        function ``(y_true, y_pred) -> float``. The arguments are one-dimensional and only contain labelled nodes.
     n_jobs : int, optional
         Number of folds that run at the same time.
     random_state : int, RandomState instance or None, default=None
@@ -332,12 +334,12 @@ def coupling_audit(
     -------
     Bunch
         ``results`` is a dict of arrays with an entry for each pair, ordered by estimator: the names ``learning`` and
-        ``inference``; ``matched``, whether the inference is the estimator's own; ``mean_test_score`` and
+        ``inference``; ``matched``, whether the inference is the default of the estimator; ``mean_test_score`` and
         ``std_test_score`` over examples; ``mean_log_loss``, NaN if an estimator has no marginals; ``mean_fit_time`` and
         ``mean_predict_time``, means over folds in seconds; ``rank_test_score``; ``difference`` from the best pair;
         ``difference_low`` and ``difference_high``, the ends of its simultaneous 95 % interval (infinite if there are
-        too few examples to tell); and ``p_value``. ``scores`` has shape (n_pairs, n_examples), with NaN for examples
-        without labels.
+        too few examples); and ``p_value``. ``scores`` has shape (n_pairs, n_examples), with NaN for examples without
+        labels.
 
     Raises
     ------
@@ -346,9 +348,9 @@ def coupling_audit(
 
     Notes
     -----
-    The comparison only holds for the weights as fitted: other training examples may give other weights, and folds that
-    share training examples are more alike than the test assumes. An example is one observation of the test, however
-    often it is held out.
+    The comparison is only valid for the fitted weights: other training examples may lead to other weights, and folds
+    that share training examples are more similar than the test assumes. An example is one observation of the test, even
+    if it is held out several times.
 
     References
     ----------

@@ -38,7 +38,7 @@ def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.n
         \max_{T \text{ a spanning tree}} \; \sum_{(a, b) \in T} \sum_{u, v \in \{0, 1\}}
             \hat p_{ab}(u, v) \log \frac{\hat p_{ab}(u, v)}{\hat p_a(u) \, \hat p_b(v)}
 
-    Among all trees, this tree gives the training labels the highest likelihood. Counts start at one for every pair of
+    Among all trees, this tree has the highest likelihood on the training labels. Counts start at one for every pair of
     values. The counts of a pair of labels use the rows in which both labels are known.
 
     Parameters
@@ -46,7 +46,7 @@ def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.n
     Y : array-like of shape (n_samples, n_labels)
         Zeros and ones, with NaN or -1 for unknown labels.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights of the rows: a row of weight k counts as k equal rows.
+        Weights of the rows: a row of weight k is equivalent to k equal rows.
 
     Returns
     -------
@@ -97,9 +97,9 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         p(y \mid x) \propto \exp \Bigl( \sum_{l} y_l (w_l^\top x + b_l)
             + \sum_{(l, m) \in \text{structure}} v_{lm} (2 [y_l = y_m] - 1) \Bigr)
 
-    Every label has its own weights for the features of the row, and every edge has its own weight for the agreement of
-    its two labels. Without edges this is one logistic regression for each label. Some labels of a row may be unknown:
-    learning sums over their values, with the ``missing_label`` of the field.
+    Every label has separate weights for the features of the row, and every edge has a separate weight for the agreement
+    of its two labels. Without edges this is one logistic regression for each label. Some labels of a row may be
+    unknown: learning sums over their values, with the ``missing_label`` of the field.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         single labels.
     structure : {"auto", "chow_liu", "full"} or array-like of shape (n_edges, 2), default="auto"
         Pairs of labels that depend on each other: the tree of :func:`chow_liu_edges`, all pairs, or an array of pairs.
-        "auto" is "full" for at most 15 labels, which can be learned exactly in seconds, and otherwise "chow_liu".
+        "auto" is "full" for at most 15 labels, for which exact learning takes seconds, and otherwise "chow_liu".
 
     Attributes
     ----------
@@ -204,7 +204,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If y is not a table of two values, a label is unknown in all rows, or ``structure`` holds a label that is
+            If y is not a table of two values, a label is unknown in all rows, or ``structure`` contains a label that is
             not in y.
         """
         values, Y = _encode_indicator(y)
@@ -244,7 +244,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             Known labels, with values as in y, and NaN or None for unknown labels. Unknown labels are predicted given
             the known labels.
         inference : str or Inference, optional
-            Inference that predicts; None uses the field's own.
+            Inference that predicts; None uses the inference of the field.
 
         Returns
         -------
@@ -271,7 +271,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         evidence : array-like of shape (n_samples, n_labels), optional
             As in ``predict``.
         inference : str or Inference, optional
-            Inference that computes the marginals; None uses the field's own.
+            Inference that computes the marginals; None uses the inference of the field.
 
         Returns
         -------
@@ -286,7 +286,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def score(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the fraction of rows whose known labels are all predicted correctly.
 
-        Unknown labels are ignored. Rows without a known label do not count.
+        Unknown labels, and rows without a known label, are ignored.
 
         Parameters
         ----------
