@@ -28,7 +28,7 @@ class ExtendedPotentials:
         return found
 
     def _append_further_values(self, values: np.ndarray, fill: Any) -> np.ndarray:
-        """Append one ``fill`` for each further weight to values for the weights of nodes and edges."""
+        """Extend values for the weights of nodes and edges by the value ``fill`` for all further weights."""
         return np.concatenate((values, np.full(self.n_coef - len(values), fill, dtype=values.dtype)))
 
     @property

@@ -44,7 +44,7 @@ class EntityScheme(NamedTuple):
         for i, (_, start, stop) in enumerate(found):
             size = stop - start
             wanted = [self.single] if size == 1 else [self.first, *[self.inside] * (size - 2), self.last]
-            # A scheme separates adjacent entities of one kind by a prefix of either the second or the first entity.
+            # Schemes separate adjacent entities of the same kind by the prefix of the second or of the first entity.
             if self.after_same and i > 0 and touches(found[i - 1], found[i]):
                 wanted[0] = self.after_same
             if self.before_same and i + 1 < len(found) and touches(found[i], found[i + 1]):
