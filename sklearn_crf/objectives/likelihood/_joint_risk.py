@@ -109,7 +109,7 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
 
 
 class JointRisk(RiskOfWeightsAndOthers):
-    r"""Upper bounds on log-partitions for given shares of scores, minus the scores of the labels, summed over examples.
+    r"""Sum over examples of upper bounds on log-partitions minus scores of the labels, for given shares of scores.
 
     .. math::
         R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_T \rho(T) \log Z(\theta_i(T)) - \mathrm{score}(y_i) \Bigr)
@@ -142,7 +142,7 @@ class JointRisk(RiskOfWeightsAndOthers):
 
 
 class JointHingeRisk(RiskOfWeightsAndOthers):
-    r"""Maximum scores of all parts for given shares of scores, minus the scores of the labels, summed over examples.
+    r"""Sum over examples of maximum scores of all parts minus scores of the labels, for given shares of scores.
 
     .. math::
         R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_P c_P \max_y \bigl[ \theta_i(P) + \Delta_{y_i} \bigr](y)
@@ -179,7 +179,7 @@ class JointHingeRisk(RiskOfWeightsAndOthers):
 
 
 class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
-    r"""Tree-reweighted bounds for given edge probabilities, minus the scores of the labels, summed over examples.
+    r"""Sum over examples of tree-reweighted bounds minus scores of the labels, for given edge probabilities.
 
     .. math::
         R(w, \rho) = \sum_i \omega_i \Bigl( \max_{\tau \in L} \langle \theta_i, \tau \rangle + \sum_s H(\tau_s)

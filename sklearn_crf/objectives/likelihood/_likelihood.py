@@ -30,7 +30,7 @@ from sklearn_crf.objectives._base import Loss, Objective, clamp_known_labels
 _MODELS = PairwiseModel, FactorGraph, SegmentModel
 
 # The tolerance of messages is this number times the largest gradient entry of the risk.
-# The tolerance may be larger than the gradient, which sums over many nodes, so that errors of messages mostly cancel.
+# This number may exceed 1, because errors of messages mostly cancel in the gradient, which is a sum over many nodes.
 _TOL_OF_GRADIENT = 10.0
 
 
