@@ -276,7 +276,7 @@ def _find_sample_starts(path, values):
     if len(starts) != n_samples or place != len(values) or not starts:
         return [0]
     if len(values) == 1 + 2 * n_samples:
-        # The numbers fit both formats, so the line breaks decide which format the file has.
+        # The numbers are valid in both formats, so the line breaks determine the format.
         lengths = [1, *(1 + 2 * int(values[start]) for start in starts)]
         return starts if _text.count_words_by_line(path) == lengths else [0]
     return starts
