@@ -51,7 +51,7 @@ LEAST_VALUES, MOST_VALUES = 10, 2000
 
 # Maximum number of distinct isolated values that a feature may have in a class.
 # This number is MOST_DISTINCT, or the fraction LARGEST_SHARE of the class's samples if that is more.
-# If there are more distant values, they form a component.
+# If there are more distant values, they are treated as a cluster of samples, not as errors.
 MOST_DISTINCT, LARGEST_SHARE = 5, 0.01
 
 # Minimum and maximum number of samples in a block.
