@@ -114,8 +114,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
         room[: n_examples % self.n_splits] += 1
         fold = np.empty(n_examples, dtype=np.int64)
         for i in order:
-            # ``growth`` is half the increase of the sum of squares, up to a constant.
-            # In a tie, choose the fold that can receive most further examples.
+            # Half the increase of the sum of squares, up to a constant. Ties go to the fold with most free places.
             growth = np.where(room > 0, total @ histograms[i], np.inf)
             ties = np.flatnonzero(growth <= growth.min() + 1e-12)
             chosen = ties[np.argmax(room[ties])]
@@ -302,8 +301,8 @@ def coupling_audit(
 
     where :math:`d_{jk}` are the differences of the scores of pairs j and k on the same examples. The distribution of
     :math:`t^*` is computed under random signs of the examples: if two pairs are equally good, a difference is as likely
-    as its negative. If all pairs are equally good, the probability that any pair is found to be worse is therefore at
-    most 5 %.
+    as its negative. If all pairs are equally good, the probability that any pair is found worse is therefore at most
+    5 %.
 
     Parameters
     ----------
@@ -338,8 +337,7 @@ def coupling_audit(
         ``std_test_score`` over examples; ``mean_log_loss``, NaN if an estimator has no marginals; ``mean_fit_time`` and
         ``mean_predict_time``, means over folds in seconds; ``rank_test_score``; ``difference`` from the best pair;
         ``difference_low`` and ``difference_high``, the ends of its simultaneous 95 % interval (infinite if there are
-        too few examples); and ``p_value``. ``scores`` has shape (n_pairs, n_examples), with NaN for examples without
-        labels.
+        too few examples); and ``p_value``. ``scores`` has shape (n_pairs, n_examples), NaN for examples without labels.
 
     Raises
     ------
