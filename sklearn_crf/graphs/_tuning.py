@@ -9,7 +9,7 @@ SHARE_OF_COVER = 1e-3
 MAX_TREES = 100_000
 
 # Maximum number of neighbour offsets: the number of all neighbours on ten axes.
-# With more offsets, computing them would take minutes and gigabytes.
+# With more offsets, their computation would need minutes and gigabytes of memory.
 MAX_OFFSETS = 3**10
 
 # Maximum number of cached results per graph.
