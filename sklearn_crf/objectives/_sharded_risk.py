@@ -160,7 +160,7 @@ class _RiskOfShard:
         return self.risk.value_grad(coef), int(self._states is not None)
 
     def change(self, function, *arguments):
-        """Call a function of the risk and arguments that may change ``objective.grown``, and return its result."""
+        """Call a function that may change ``objective.grown`` with the risk and the arguments; return its result."""
         found = self.ask(function, *arguments)
         self._grown = self.risk.objective.grown
         return found

@@ -84,7 +84,7 @@ class PassOfCuts:
         return RiskValue(float(value), gradient, float(n_errors), converged=True, n_nonsubmodular=0)
 
     def planes(self, chosen, coef, n_jobs):
-        """Return, for each chosen batch, slope and cost of its weighted cutting plane, or None if no cut is possible."""
+        """Return slope and cost of the weighted cutting plane of each chosen batch, or None if no cut is possible."""
         found = self._solve(chosen, coef, n_jobs)
         each = zip(self._weight[chosen], *found, strict=True)
         return [
