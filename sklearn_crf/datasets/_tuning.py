@@ -25,5 +25,5 @@ MAX_NODES, MAX_UNUSED = 1_000_000, 10
 # Maximum number of noisy copies of each shape. A hundred thousand copies need 13 GB of memory.
 MOST_COPIES = 100_000
 
-# In files of logarithms, scores up to this value stand for -inf, because toulbar2 1.3 misreads "-inf".
+# In files of logarithms, scores up to this value mean -inf, because toulbar2 1.3 misreads "-inf".
 FORBIDDEN = -1e30
