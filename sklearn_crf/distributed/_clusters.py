@@ -306,7 +306,7 @@ class Holder:
         self._threads = ThreadPoolExecutor(n_threads)
 
     def results(self, sent):
-        """Call a function for each shard, and return the results; if a call fails, its error is returned as the result."""
+        """Call a function for each shard, and return the results, or errors in place of the results of failed calls."""
         return list(self._map_own(_catch_failure, sent))
 
     def sums(self, sent):
