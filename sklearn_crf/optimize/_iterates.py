@@ -52,9 +52,9 @@ def mask_of_bounds(lower_bounded, n):
 
 
 class DualPoint:
-    """Point x that belongs to dual variables, and the dual objective D of these variables.
+    """Point x that corresponds to dual variables, and the dual objective D of these variables.
 
-    Multipliers of the entries bounded below are always optimal, so x is a projection.
+    Multipliers of the entries bounded below are always optimal, so x is a projection onto these bounds.
     """
 
     # bounded: (n,) bool, mask of the entries of x that must not be negative
