@@ -32,7 +32,7 @@ class LinearPotentials:
         \theta_{t, r} = \mathrm{form}(v_{t, r}), \qquad w_{e r} = \mu_r(x_i, x_j)
 
     :math:`u_{s, k}` is the unary score of node s in state k, with the features :math:`x_s` and the type :math:`t_s` of
-    the node. :math:`\theta_{t, r}` is the pairwise table of edge type t and edge feature r, made from its weights
+    the node. :math:`\theta_{t, r}` is the pairwise table of edge type t and edge feature r, built from its weights
     :math:`v_{t, r}`. The scores of edge e = (i, j) are the sum of these tables, each multiplied by the value
     :math:`w_{e r}` of its feature.
 
