@@ -166,7 +166,7 @@ class EmpiricalRisk:
         return function(self, *arguments)
 
     def derived(self, function):
-        """Return the risk that a function makes from this risk, for example a risk of the nodes without their edges."""
+        """Return a risk that a function derives from this risk, such as a risk of nodes without edges."""
         return function(self)
 
     def having(self, *, objective=None, potentials=None, batches=None):

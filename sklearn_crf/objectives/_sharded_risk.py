@@ -117,7 +117,7 @@ class ShardedRisk:
         return self._kept.total(function_of_risk, function, *arguments, changes=changes)
 
     def derived(self, function: Callable[[EmpiricalRisk], EmpiricalRisk]) -> "ShardedRisk":
-        """Return another sharded risk, made by a function from the risk of each shard."""
+        """Return another sharded risk, which a function derives from the risk of each shard."""
         # function: callable(EmpiricalRisk) -> EmpiricalRisk, of a module that workers can import
         return ShardedRisk(
             self.shards, partial(_derive_risk, self.make_risk, function), None, self.potentials, self.seed

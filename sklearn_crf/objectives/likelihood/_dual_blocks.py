@@ -101,7 +101,7 @@ class DualBlock:
         return np.where(self._allowed, self._temperature * scores, 0.0)
 
     def forward(self, parameters):
-        """Compute the marginals for given parameters, and the entropy of the marginals."""
+        """Compute the marginals of given parameters, and the entropy of these marginals."""
         model = self._model_at(parameters)
         found = self._likelihood.inference.marginals_for_learning(model, init=self._state)
         self._state = found.state
