@@ -12,9 +12,9 @@ from sklearn_crf.distributed._shards import Shards
 class KeptObjects:
     """Collection of one object per shard. Each object exists in the process of its shard, and changes in steps.
 
-    The state that an object carries from step to step is determined by the steps. If a worker is lost, another worker
-    creates the object again and repeats the steps, so that results do not change. If an executor calls a function twice
-    on a shard, the function takes effect only once.
+    The state of an object between steps only depends on its earlier steps. If a worker is lost, another worker creates
+    the object again and repeats the steps, so that results do not change. If an executor calls a function twice on a
+    shard, the function takes effect only once.
     """
 
     # make: callable(Shard) -> object
