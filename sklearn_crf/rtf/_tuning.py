@@ -36,6 +36,10 @@ LEAST_SHARE_OF_ROUND, PIXELS_OF_HALF = 0.3, 200_000
 # Images are rescaled to the training level; a smaller fraction would increase their contrast too much.
 LEAST_NOISE = 0.02
 
+# Degraded images may differ from the degraded targets by this number times the noise before fit warns.
+# A smaller number would warn of kernels that were measured; a kernel of another size or sum exceeds it many times.
+MOST_TIMES_NOISE = 3.0
+
 # SMOOTH_SQUARE: side of the squares whose noise is estimated separately.
 # SHARE_OF_SQUARES: fraction of squares that are assumed to be smooth.
 # BIAS_OF_SQUARES: ratio of the estimate at the quantile SHARE_OF_SQUARES to the true level, for images of pure noise.
@@ -222,3 +226,8 @@ SHARE_OF_MULTIPLES = 0.7
 # A frequency is coarse if its table factor is at least LEAST_COARSE_FACTOR.
 LEAST_COARSE_FACTOR = 0.27
 LEAST_COARSE_FREQUENCIES = 7
+
+# Frequencies at which nearly all coefficients are 0 count as coarse if at least LEAST_KNOWN_FREQUENCIES other
+# frequencies have a table factor of at least LEAST_FACTOR_OF_ZEROS, which is the case at qualities below 13.
+# Three frequencies with such factors also occur in pictures of gradients.
+LEAST_FACTOR_OF_ZEROS, LEAST_KNOWN_FREQUENCIES = 4.0, 4

@@ -239,12 +239,17 @@ def find_least_step(image: np.ndarray) -> float:
     """Return the smallest quantisation step of brightness in a grey or red-green-blue image of bytes.
 
     The step is 0 unless JPEG has compressed the image at a quality of at most about 85. At such a quality, nearly all
-    frequencies have coarse steps. Uncompressed pictures of flat squares or of gradients have
-    coarse steps at few frequencies only.
+    frequencies have coarse steps, or at the lowest qualities only zeros. Uncompressed pictures of flat squares or of
+    gradients have coarse steps at few frequencies only.
     """
+
+    def count_coarse(factors: np.ndarray) -> int:
+        n_coarse = np.count_nonzero(factors >= tuned.LEAST_COARSE_FACTOR)
+        may_be_0 = np.count_nonzero(factors >= tuned.LEAST_FACTOR_OF_ZEROS) >= tuned.LEAST_KNOWN_FREQUENCIES
+        return int(n_coarse + may_be_0 * np.count_nonzero(np.isnan(factors)))
+
     factors = _list_table_factors(image)
-    n_coarse = max(np.count_nonzero(found >= tuned.LEAST_COARSE_FACTOR) for found in factors)
-    if n_coarse < tuned.LEAST_COARSE_FREQUENCIES:
+    if max(map(count_coarse, factors)) < tuned.LEAST_COARSE_FREQUENCIES:
         return 0.0
     return _compute_largest_median(factors) * float(_table(_LUMINANCE).min())
 
