@@ -255,7 +255,7 @@ class ValueTargets(_Targets):
             draw, planes, missing, tried = prepare_draws(planes, corrupt, describe, missing=self.gaps)
         targets, has_channels = read_targets(planes, y, missing=ndim > 0)
         if degradations is not None:
-            _degradation.check_degraded(planes, degradations, targets[0].shape[1])
+            _degradation.check_degraded(planes, degradations, targets)
         if degradations is not None and is_clean:
             of_images = _degradation.degrade_image, describe, degradations.choices
             draw, planes, missing, tried = prepare_draws(planes, *of_images)

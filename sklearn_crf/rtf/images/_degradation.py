@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf._numbers import as_array
+from sklearn_crf._reports import warn_caller
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._options import Options
 from sklearn_crf.rtf.images._channels import (
@@ -484,8 +485,13 @@ def degrade_image(image, degradation, rng, kind=None):
     return units.given(found + units.shift(degradation.gain))
 
 
-def check_degraded(planes, degradations, n_values):
-    """Raise ValueError if planes do not fit their degradations, as degraded images or as images to degrade."""
+def check_degraded(planes, degradations, targets):
+    """Raise ValueError if planes do not fit their degradations, as degraded images or as images to degrade.
+
+    Warn if degraded images differ from the degraded targets by much more than the noise.
+    """
+    # targets: list of (N, D)
+    n_values = targets[0].shape[1]
     if planes.encoded.lattice_ndim != 2 or planes.missing:
         raise ValueError("degradation needs images without missing pixels as X.")
     for i, plane in enumerate(planes.features):
@@ -507,3 +513,25 @@ def check_degraded(planes, degradations, n_values):
             require_noise_within(
                 f"degradation={type(own).__name__}(noise={own.noise!r})", own.noise, None, planes.sample
             )
+    for i, (plane, target) in enumerate(zip(planes.features, targets, strict=True)):
+        own = degradations.choices[i][0]
+        error = 0.0 if degradations.of_clean else _compute_error(own, planes.units.given(plane[..., :n_values]), target)
+        if error > tuned.MOST_TIMES_NOISE * own.noise:
+            warn_caller(
+                f"X[{i}] differs from the degraded y[{i}] by {error:.3g} (root mean square), but {type(own).__name__} "
+                f"has noise={own.noise:g} and multiplies constant images by {own.gain:.3g}: check its kernel or "
+                "factor and its noise, and pass X and y in the same unit."
+            )
+            return
+
+
+def _compute_error(degradation: Degradation, image: np.ndarray, target: np.ndarray) -> float:
+    """Return the root mean square difference of a degraded image and the degraded target; 0 if values are missing."""
+    # image: (H, W, D), interpolated observation; target: (H * W, D)
+    if np.isnan(target).any():
+        return 0.0
+    transform, level = degradation.transform(image.shape[:2]), target.mean()
+    rest = (degradation.observed(image) - degradation.gain * level).astype(np.float64)
+    n_used = np.count_nonzero(transform.masked(np.ones_like(rest)))
+    rest = transform.masked(rest) - transform(target.reshape(image.shape) - level)
+    return float(np.sqrt(np.sum(rest**2) / max(n_used, 1)))

@@ -10,6 +10,7 @@ import scipy.ndimage
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import check_grad
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import RegressionTreeField
@@ -247,3 +248,36 @@ def test_bad_input():
         field.predict(clean, evidence=clean)
     with pytest.raises(ValueError, match="degradation argument needs a field that was trained with"):
         plain.predict(clean[..., None], degradation=blur)
+
+
+def fit_quietly(X, y, degradation):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=ConvergenceWarning)
+        return RegressionTreeField(degradation=degradation, **QUICK).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("degradation", "unit_of_y"),
+    [
+        (Blur(9 * np.full((3, 3), 1 / 9), 2.0), 1),
+        (Blur(np.full((5, 5), 1 / 25), 2.0), 1),
+        (Blur(np.full((1, 9), 1 / 9), 2.0), 1),
+        (Blur(np.full((3, 3), 1 / 9), 0.3), 1),
+        (Blur(np.full((3, 3), 1 / 9), 2.0), 1 / 255),
+    ],
+    ids=["sum", "size", "shape", "noise", "unit"],
+)
+def test_a_degradation_that_did_not_make_the_images_is_warned_of(degradation, unit_of_y):
+    y = 255 * clean_images()
+    X = np.stack([Blur(np.full((3, 3), 1 / 9), 2.0)(own, np.random.default_rng(i)) for i, own in enumerate(y)])
+    with pytest.warns(UserWarning, match=r"^X\[0\] differs from the degraded y\[0\] by .* check its kernel or factor"):
+        fit_quietly(X[..., np.newaxis], unit_of_y * y, degradation)
+
+
+@pytest.mark.parametrize("level", [0, 1e6])
+@pytest.mark.parametrize("true", [Blur(np.full((3, 3), 1 / 9), 2.0), Blur(MOTION, 2.0), Downsampling(2, 2.0)])
+def test_the_degradation_that_made_the_images_is_not_warned_of(true, level):
+    y = 255 * clean_images()
+    X = np.stack([true(own, np.random.default_rng(i)) for i, own in enumerate(y)])[..., np.newaxis].astype(float)
+    with warnings.catch_warnings(action="error", category=UserWarning):
+        fit_quietly(X + level, y + level, true)
