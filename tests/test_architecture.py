@@ -21,7 +21,7 @@ MAX_LINES = 600
 TIERS = [
     {"_reports"},
     {"kernels", "_numbers", "_own_methods", "_threads"},
-    {"_options", "_parameters", "_versions", "distributed", "graphs"},
+    {"_options", "_parameters", "_ranges", "_versions", "distributed", "graphs"},
     {"_fits", "models"},
     {"optimize"},
     {"encoding"},

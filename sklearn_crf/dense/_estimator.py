@@ -18,11 +18,12 @@ from sklearn_crf._fits import fits
 from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._own_methods import require_classes, require_numbers
 from sklearn_crf._parameters import hide_type_in_halving, require_objects
+from sklearn_crf._ranges import BYTES
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
 from sklearn_crf._threads import limit_blas_threads, map_coarse
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSearch
-from sklearn_crf.dense._examples import BYTES, check_channel_bandwidths, read_fitting_examples, read_training_data
+from sklearn_crf.dense._examples import check_channel_bandwidths, read_fitting_examples, read_training_data
 from sklearn_crf.dense._gaussian_kernels import Bilateral, GaussianKernel, Spatial, build_filters, check_kernels
 from sklearn_crf.dense._losses import ExpectedIoU, LogLoss
 from sklearn_crf.dense._training import DensePlan, Layout, Weights, choose_blur, train

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf import encoding
+from sklearn_crf import _ranges, encoding
 from sklearn_crf._numbers import as_array, as_pixels, as_reals
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.dense._tuning import DARK_RANGE, HARDLY_ANY_RANGE, NARROW_RANGE
+from sklearn_crf.dense._tuning import DARK_RANGE, NARROW_RANGE
 
 _FLOATS = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
 
@@ -60,7 +60,7 @@ class DenseExample:
         if np.isnan(scores).any() or np.isposinf(scores).any():
             raise ValueError("scores must be finite or -inf, found NaN or +inf.")
         object.__setattr__(self, "scores", scores)
-        object.__setattr__(self, "_range_of_type", get_type_range(self.image))
+        object.__setattr__(self, "_range_of_type", _ranges.get_type_range(self.image))
         if self.image is not None:
             object.__setattr__(self, "image", check_example_image(self.image, scores))
         if self.spacing is not None:
@@ -99,16 +99,6 @@ class DenseExample:
         return self.scores.reshape(-1, self.scores.shape[-1]).astype(self.kind, copy=False)
 
 
-# Range of colours for each data type. Colours are rescaled to the range of bytes, for which bandwidths are defined.
-_RANGES = {np.dtype(np.uint8): (0.0, 255.0), np.dtype(np.uint16): (0.0, 65535.0), np.dtype(bool): (0.0, 1.0)}
-BYTES = _RANGES[np.dtype(np.uint8)]
-
-
-def get_type_range(image):
-    """Return the range of colours that an image's data type determines, or None if the range depends on the values."""
-    return None if image is None else _RANGES.get(np.asarray(image).dtype)
-
-
 def check_color_range(color_range):
     """Check a colour range that a user has passed, and return its ends as floats."""
     ends = as_array(color_range, "color_range")
@@ -119,24 +109,10 @@ def check_color_range(color_range):
     return float(ends[0]), float(ends[1])
 
 
-def estimate_color_range(images):
-    """Estimate the range of colours from the values of images whose data type does not determine the range."""
-    low, high = _find_ends(images)
-    for ends in ((0.0, 1.0), (-1.0, 1.0)):
-        if ends[0] <= low and high <= ends[1]:
-            return ends
-    # Noise may go beyond 0 and 255. The small range of dark photographs must not be stretched to 0 to 255.
-    is_near = -BYTES[1] <= low and high <= 2 * BYTES[1]
-    if is_near and (low == high or BYTES[1] / 10 <= high - low <= 2 * BYTES[1]):
-        return BYTES
-    # Extend the range of a constant image so that its value lies in the middle.
-    return (low, high) if low < high else (low - abs(low), high + abs(high))
-
-
-def warn_of_unused_range(images, ends):
+def warn_of_unused_range(images: list, ends: tuple[float, float]) -> None:
     """Warn if the colours of all images cover only a small part of their assumed range."""
-    low, high = _find_ends(images)
-    if ends != BYTES and 0 < high - low <= HARDLY_ANY_RANGE * (ends[1] - ends[0]):
+    if _ranges.uses_hardly_any_of(ends, images):
+        low, high = _ranges.find_ends(images)
         warn_caller(
             f"The colours {low:.6g} to {high:.6g} span only a small part of the assumed range {ends[0]:.6g} to "
             f"{ends[1]:.6g}, so Bilateral kernels can hardly tell them apart: pass the range of the colours as "
@@ -144,8 +120,11 @@ def warn_of_unused_range(images, ends):
         )
 
 
-def _find_ends(images):
-    return min(float(image.min()) for image in images), max(float(image.max()) for image in images)
+def clip_isolated_colors(images: list, names: list) -> list:
+    """Clip isolated colours of images whose range is estimated, and warn the user."""
+    return _ranges.clip_isolated_values(
+        images, names, "If they mark missing pixels, fill these pixels in, or pass color_range."
+    )
 
 
 class Task(NamedTuple):
@@ -175,6 +154,7 @@ def read_training_data(X, y, sample_weight, *, image_channels, color_range, miss
     """Read the examples and labels passed to ``fit``."""
     data = read_examples(X, image_channels)
     if color_range is None:
+        data = data.without_isolated_colors()
         fixed, ends = None, _find_training_range(data.examples)
     else:
         fixed = ends = check_color_range(color_range)
@@ -200,16 +180,22 @@ def _find_training_range(examples):
 
     Warn if the images of a data type cover only a small part of its range.
     """
-    images: dict = {}
-    for example in examples:
-        if example.image is not None:
-            images.setdefault(example._range_of_type, []).append(example.image)
-    ends = estimate_color_range(images[None]) if None in images else next(iter(images), BYTES)
+    images = {key: [examples[i].image for i in own] for key, own in _group_by_type_range(examples).items()}
+    ends = _ranges.estimate_color_range(images[None]) if None in images else next(iter(images), _ranges.BYTES)
     if None in images:
         images.setdefault(ends, []).extend(images.pop(None))
     for own_range, own in images.items():
         warn_of_unused_range(own, own_range)
     return ends
+
+
+def _group_by_type_range(examples: list) -> dict:
+    """Return the indices of the examples with images, for each range that a data type determines, or None."""
+    groups: dict = {}
+    for i, example in enumerate(examples):
+        if example.image is not None:
+            groups.setdefault(example._range_of_type, []).append(i)
+    return groups
 
 
 def read_fitting_examples(X, image_channels, fitted, color_range, *, is_fixed):
@@ -231,7 +217,7 @@ def read_fitting_examples(X, image_channels, fitted, color_range, *, is_fixed):
 
 def check_channel_bandwidths(kernels, ends):
     """Raise ValueError if bandwidths seem to be made for colours that are not in the range 0 to 255."""
-    for m, kernel in enumerate(kernels if ends != BYTES else ()):
+    for m, kernel in enumerate(kernels if ends != _ranges.BYTES else ()):
         least = np.min(getattr(kernel, "channel_bandwidth", np.inf))
         if least < 1:
             raise ValueError(
@@ -244,17 +230,17 @@ def check_channel_bandwidths(kernels, ends):
 
 def in_bytes(example, ends):
     """Return the example with colours rescaled from the range ``ends`` to 0 to 255."""
-    if example.image is None or ends == BYTES:
+    if example.image is None or ends == _ranges.BYTES:
         return example
     low, high = ends
-    return example._with(image=(example.image - low) * (BYTES[1] / (high - low)))
+    return example._with(image=(example.image - low) * (_ranges.BYTES[1] / (high - low)))
 
 
 def choose_range_after_fit(image, ends, name):
     """Return the colour range of an image whose data type does not determine it, given the range of fit."""
     low, high = float(image.min()), float(image.max())
     # Images with fractional values are not images of bytes.
-    has_fractions = ends[1] > BYTES[1] / 2 and low < high and np.any(image != np.floor(image))
+    has_fractions = ends[1] > _ranges.BYTES[1] / 2 and low < high and np.any(image != np.floor(image))
     is_in_ones = has_fractions and low >= -1 and high <= 1
     width = ends[1] - ends[0]
     # Resampling filters may overshoot the range of an image, but do not narrow the range.
@@ -265,7 +251,7 @@ def choose_range_after_fit(image, ends, name):
             f"{name} has colours from {low:.6g} to {high:.6g}, but the images passed to fit have the range "
             f"{ends[0]:.6g} to {ends[1]:.6g}: pass images in this range, or pass a color_range that covers all images."
         )
-    return estimate_color_range([image]) if is_in_ones else ends
+    return _ranges.estimate_color_range([image]) if is_in_ones else ends
 
 
 def _as_floats(values, name):
@@ -314,6 +300,16 @@ class DenseInput:
     def label_shape(self, i):
         """Return the shape of the labels of example i."""
         return self.examples[i].shape
+
+    def without_isolated_colors(self):
+        """Return the input with isolated colours clipped to the range of the other colours of the same data type."""
+        examples = list(self.examples)
+        for type_range, own in _group_by_type_range(examples).items():
+            if type_range in (None, _ranges.UINT16):
+                images = clip_isolated_colors([examples[i].image for i in own], [f"X[{i}].image" for i in own])
+                for i, image in zip(own, images, strict=True):
+                    examples[i] = examples[i]._with(image=image)
+        return replace(self, examples=examples)
 
     def in_bytes(self, ends, fixed=None, *, of_fit=False):
         """Return the input with colours rescaled to 0 to 255."""
@@ -382,4 +378,4 @@ def _read_example(item, i, image_channels):
         example = DenseExample(array[..., :n_scores], array[..., n_scores:] if image_channels else None)
     except ValueError as error:
         raise ValueError(f"X[{i}]: {error}") from error
-    return example._with(_range_of_type=get_type_range(item)) if image_channels else example
+    return example._with(_range_of_type=_ranges.get_type_range(item)) if image_channels else example

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from sklearn_crf._numbers import as_integer, as_pixels, check_option
+from sklearn_crf._numbers import as_array, as_integer, as_pixels, check_option
+from sklearn_crf._ranges import BYTES, estimate_color_range, get_type_range
 from sklearn_crf._threads import limit_blas_threads, split_threads
 from sklearn_crf.dense import _examples
 from sklearn_crf.dense._gaussian_kernels import Bilateral, GaussianKernel, Spatial, build_filters, check_kernels
@@ -54,7 +55,8 @@ def refine(
     color_range : (float, float), default=None
         Range of the colours of the image. None uses the range of the data type for uint8, uint16 and bool. For other
         types it is 0 to 1 or -1 to 1 if all values lie in that range, 0 to 255 if the span of values is between a tenth
-        of 255 and twice 255, and otherwise the range of the values.
+        of 255 and twice 255, and otherwise the range of the values. Isolated colours, such as -9999, are clipped to the
+        range of the other colours.
     lattice_ndim : int, default=None
         Number of axes of the lattice: 2 for images, 3 for volumes. None uses all axes of ``probabilities`` but the
         last; if these are three, ``lattice_ndim`` or ``spacing`` must be given. If ``probabilities`` has one more axis,
@@ -104,7 +106,7 @@ def refine(
         kernels = (Spatial(3.0),) if image is None else (Spatial(3.0), Bilateral(80.0, 13.0))
     check_kernels(kernels)
     probabilities = _check_probabilities(probabilities)
-    ends = _choose_color_range(image, color_range)
+    image, ends = _choose_color_range(image, color_range)
     _examples.check_channel_bandwidths(kernels, ends)
     _, n_threads = split_threads(n_jobs, 1)
 
@@ -151,15 +153,17 @@ def _require_last_axis_of_classes(probabilities: np.ndarray, image_shape: tuple)
 
 
 def _choose_color_range(image, color_range):
+    """Return the image, without isolated colours if their range is estimated, and the range of the colours."""
     if color_range is not None:
-        return _examples.check_color_range(color_range)
-    values = np.asarray(image)
+        return image, _examples.check_color_range(color_range)
+    values = as_array(image, "image")
     # Invalid images get an arbitrary range here, because they raise an error later.
     if image is None or not values.size or values.dtype.kind not in "iufb" or not np.isfinite(values).all():
-        return _examples.BYTES
-    ends = _examples.get_type_range(image) or _examples.estimate_color_range([values])
+        return image, BYTES
+    (values,) = _examples.clip_isolated_colors([values], ["image"])
+    ends = get_type_range(values) or estimate_color_range([values])
     _examples.warn_of_unused_range([values], ends)
-    return ends
+    return values, ends
 
 
 def _are_many(probabilities, lattice_ndim, spacing):

@@ -25,7 +25,3 @@ NARROW_RANGE = 0.1
 # An image has other units if all its colours lie within this fraction at the lower end of the range of fit.
 # A larger DARK_RANGE would reject dark images.
 DARK_RANGE = 0.02
-
-# A warning is issued if colours span less than this fraction of the range of their data type.
-# This is the case for 12-bit colours that are stored in 16 bits.
-HARDLY_ANY_RANGE = 1 / 16

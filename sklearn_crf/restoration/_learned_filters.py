@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_reals
 from sklearn_crf._own_methods import require_numbers, require_optional_numbers
+from sklearn_crf._ranges import clip_isolated_values
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, open_progress_reporter
 from sklearn_crf._threads import count_threads, map_coarse
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
@@ -192,7 +193,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         InvalidParameterError
             If a parameter is not valid.
         ValueError
-            If X and y differ in shape or hold NaN or infinity, if y is missing, or if noise is above the range of X.
+            If X and y differ in shape or unit or hold NaN or infinity, if y is missing, or if noise is above the range
+            of X.
         """
         n_filters = self._check_n_filters()
         given = _Images.of(X, "X")
@@ -202,6 +204,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             )
         target = given if y is None else _Images.of(y, "y")
         _require_equal_shapes(given, target)
+        if target is not given:
+            _require_equal_units(given, target)
         sample = given.sample()
         rng = np.random.default_rng(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         if self.corruption is not None:
@@ -354,10 +358,14 @@ def _restore_plane(stages, task, n_threads):
     """Restore a plane (H, W); ``task`` is the pair (plane, scale of its damage)."""
     plane, unit = task
     level, seen = plane.mean(dtype=np.float64), knots()
-    image = ((plane - level) / unit).astype(np.float32)
+    image = ((plane - level) / unit).astype(np.float32, order="C")
     packed = stages.packed().astype(np.float32)
     restore_image(stages.sizes, packed, seen[0], seen[1] - seen[0], image, n_threads)
     return level + unit * image.astype(np.float64)
+
+
+# Advice for images with isolated values, such as sentinels.
+_ADVICE = "If they mark missing pixels, fill these pixels in: RegressionTreeField and restore fill in NaN."
 
 
 class _Images(NamedTuple):
@@ -373,17 +381,21 @@ class _Images(NamedTuple):
         if not (hasattr(given, "__len__") and hasattr(given, "__getitem__")) or not len(given):
             raise ValueError(f"{name} must hold images of shape (H, W) or (H, W, C), got {type(given).__name__}.")
         require_several(given)
-        images, n_colours = [], []
+        images = []
         for i, image in enumerate(given):
             read = as_reals(image, f"{name}[{i}]", np.float64)
             if read.ndim not in (2, 3) or not read.size:
                 raise ValueError(f"{name}[{i}] must have shape (H, W) or (H, W, C), got {read.shape}.")
             if not np.isfinite(read).all():
                 raise ValueError(f"{name}[{i}] has NaN or infinity: to fill in pixels, use RegressionTreeField.")
-            images.append([read] if read.ndim == 2 else list(np.moveaxis(read, 2, 0)))
-            n_colours.append(0 if read.ndim == 2 else read.shape[2])
+            images.append(read)
+        kinds = [np.asarray(image).dtype for image in given]
+        if not all(kind.itemsize == 1 for kind in kinds):
+            images = clip_isolated_values(images, [f"{name}[{i}]" for i in range(len(images))], _ADVICE)
+        n_colours = [0 if image.ndim == 2 else image.shape[2] for image in images]
+        images = [list(np.moveaxis(np.atleast_3d(image), 2, 0)) for image in images]
         channels = Channels([plane for own in images for plane in own], n_colours)
-        return cls(images, channels, np.asarray(given[0]).dtype.str)
+        return cls(images, channels, kinds[0].str)
 
     def sample(self) -> InputSample:
         """Return a joint sample of the values of all channels."""
@@ -398,3 +410,23 @@ def _require_equal_shapes(given, target):
         if len(x) != len(y) or x[0].shape != y[0].shape:
             shapes = ["(" + ", ".join(map(str, (*own[0].shape, len(own)))) + ")" for own in (x, y)]
             raise ValueError(f"X[{i}] has shape {shapes[0]}, but y[{i}] has {shapes[1]}: enlarge images first.")
+
+
+def _require_equal_units(given, target):
+    """Raise ValueError if y has another unit than X: lines fit X to y, and y to X, much better than equality does."""
+    x, y = (np.concatenate([plane.ravel() for plane in own.channels.X]) for own in (given, target))
+    size = max(np.abs(x).max(), np.abs(y).max()) or 1.0
+    x, y = x / size, y / size
+    covariance = np.cov(x, y, bias=True)
+    variances, product = np.diag(covariance), covariance[0, 1]
+    if not variances.all():
+        return
+    # If the units are equal, noise in X only changes the line from X to y, and blur in X only the line from y to X.
+    of_lines, error = variances - product**2 / variances[::-1], np.mean((x - y) ** 2)
+    if error > tuned.LARGEST_EXCESS * max(of_lines.max(), variances.min()):
+        slope = product / variances[1]
+        offset = size * (x.mean() - slope * y.mean())
+        raise ValueError(
+            f"y has another unit than X, whose values are about {slope:.4g} * y {offset:+.4g}: pass X and y in the "
+            "same unit."
+        )

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.dense._examples import BYTES
+from sklearn_crf._ranges import BYTES
 from sklearn_crf.preprocessing._default_bank import estimate_detail_noise
 from sklearn_crf.restoration import _tuning as tuned
 from sklearn_crf.rtf._tuning import LARGEST_CLIPPED, SMOOTH_SQUARE
@@ -26,13 +26,13 @@ class PhotoNoise(NamedTuple):
     clipped: np.ndarray | None  # mask of clipped values, in the shape of the image; None if no end of the range clips
 
     @classmethod
-    def of(cls, values: np.ndarray, is_white: bool, is_bounded: bool) -> "PhotoNoise":
+    def of(cls, values: np.ndarray, is_white: bool, bounded: tuple[bool, bool]) -> "PhotoNoise":
         """Describe the noise of an image, (H, W) or (H, W, C); with ``is_white``, the variance is equal everywhere."""
-        # is_bounded: whether 0 and 255 stand for the ends of a usual range, not for the smallest and largest value
+        # bounded: whether 0 and 255 stand for ends of a usual range, not just for the smallest and largest value
         # The comparisons have a tolerance, because conversion to the range of bytes has rounding errors.
         at_low, at_high = values <= BYTES[0] + 1e-6, values >= BYTES[1] - 1e-6
-        low = bool(is_bounded and at_low.any() and values.min() >= BYTES[0] - 1e-6)
-        high = bool(is_bounded and at_high.any() and values.max() <= BYTES[1] + 1e-6)
+        low = bool(bounded[0] and at_low.any() and values.min() >= BYTES[0] - 1e-6)
+        high = bool(bounded[1] and at_high.any() and values.max() <= BYTES[1] + 1e-6)
         clipped = (at_low & low) | (at_high & high) if low or high else None
         return cls(np.inf if is_white else _estimate_offset(values, clipped), low, high, clipped)
 

@@ -15,15 +15,15 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 import sklearn_crf.preprocessing
+from sklearn_crf import _ranges
 from sklearn_crf._numbers import as_array, as_integer, as_pixels, as_reals
-from sklearn_crf.dense._examples import BYTES, estimate_color_range, get_type_range
-from sklearn_crf.dense._tuning import HARDLY_ANY_RANGE
 from sklearn_crf.encoding._batches import make_object_array
 from sklearn_crf.restoration import _tuning as tuned
 from sklearn_crf.restoration._filter_training import estimate_table_unit
 from sklearn_crf.restoration._learned_filters import LearnedFilters, restore_planes
 from sklearn_crf.restoration._noise import PhotoNoise
 from sklearn_crf.rtf import JPEG, Blur, Downsampling, GaussianNoise, MissingPixels, RegressionTreeField
+from sklearn_crf.rtf._tuning import LEAST_NOISE
 from sklearn_crf.rtf.images._corruption import choose_noise_levels, estimate_noise, find_least_step
 
 # Folder of the models that were trained on sample photographs; each kind of damage has a JSON file.
@@ -56,6 +56,9 @@ _RECORDS = {
     "validation_curve_",
     "held_out_errors_",
 }
+
+# Advice for images with isolated values.
+_ADVICE = "These pixels are returned unchanged: mark missing pixels by NaN or with mask."
 
 # Matrix from red, green and blue to brightness and two opponent colours.
 # The rows of the matrix are orthogonal, so white noise remains independent between brightness and colours.
@@ -90,7 +93,8 @@ def restore(
         Grey image, red-green-blue image, or colour image with an alpha channel, which is only enlarged. Types are
         bytes, 16-bit integers, booleans and floats. The range of floats is 0 to 1 or -1 to 1 if all values lie in it,
         and otherwise 0 to 255 or the range of the values. If the values only use a small part of such a range, the
-        range of the values replaces it. NaN marks missing pixels.
+        range of the values replaces it, except in bytes. Isolated values, such as -9999, are returned unchanged. NaN
+        marks missing pixels.
     noise : "auto" or float, default="auto"
         Standard deviation of the noise, in units of the image. "auto" estimates it separately for brightness and for
         each opponent colour, from the finest detail in smooth regions, also if it grows with brightness. With
@@ -191,9 +195,9 @@ class _Task(NamedTuple):
         chosen = "auto" if is_automatic and not has_other_damage else not is_automatic and bool(jpeg)
         return cls(noise, chosen, kernel, scale, quality, n_jobs)
 
-    def on(self, photo: _Photo, gaps: np.ndarray | None) -> _Task:
+    def on(self, photo: _Photo) -> _Task:
         """Return the task for one photo; in this task, ``jpeg`` is True or False."""
-        return self if self.jpeg != "auto" else self._replace(jpeg=gaps is None and photo.is_compressed)
+        return self if self.jpeg != "auto" else self._replace(jpeg=photo.gaps is None and photo.is_compressed)
 
     def planes(self, planes: list, levels: Any) -> list:
         """Restore planes (H, W) in the range of bytes; ``levels`` is "auto", or holds each plane's level or unit."""
@@ -201,7 +205,7 @@ class _Task(NamedTuple):
             return restore_planes(load_trained_field(f"jpeg_{self.quality}", self.n_jobs), planes, levels)
         if self.kernel is None and self.scale == 1:
             field = load_trained_field(f"noise_{self.quality}", self.n_jobs)
-            return list(field.predict(make_object_array(planes), noise=levels))
+            return restore_planes(field, planes, [max(level, LEAST_NOISE * field.unit_) for level in levels])
         field = load_trained_field("zoom" if self.kernel is None else "blur", self.n_jobs)
         images = _convert_planes(planes)
         made_by, what = (Downsampling, self.scale) if self.kernel is None else (Blur, self.kernel)
@@ -223,10 +227,9 @@ class _Task(NamedTuple):
 
 def _restore_image(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
     """Restore one image."""
-    photo = _Photo.of(image, name)
-    gaps = photo.gaps(mask, name)
-    task = task.on(photo, gaps)
-    if not isinstance(task.noise, str) and task.noise * photo.unit > BYTES[1]:
+    photo = _Photo.of(image, mask, name)
+    gaps, task = photo.gaps, task.on(photo)
+    if not isinstance(task.noise, str) and task.noise * photo.unit > _ranges.BYTES[1]:
         raise ValueError(
             f"noise={task.noise:g} is more than the range of all values of {name}: give noise in the units of {name}."
         )
@@ -244,13 +247,13 @@ def _restore_image(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
         )
     planes = [np.where(gaps, np.nan, plane) for plane in photo.planes]
     filled = load_trained_field("missing", task.n_jobs).predict(_convert_planes(planes))
-    return photo.made(photo.join(filled), kept=~gaps)
+    return photo.made(photo.join(filled))
 
 
 def _remove_noise(photo: _Photo, task: _Task, levels: Any) -> np.ndarray:
     """Remove noise that may grow with brightness and that may be clipped to the range of the photo."""
     values = photo.bytes
-    noise = PhotoNoise.of(values, is_white=not isinstance(levels, str), is_bounded=photo.is_bounded)
+    noise = PhotoNoise.of(values, is_white=not isinstance(levels, str), bounded=photo.bounded)
     planes = photo.divide(noise.stabilise(values))
     if isinstance(levels, str):
         # The minimum of 1e-6 is positive, but lower than the lowest noise level of any model.
@@ -267,9 +270,11 @@ class _Photo(NamedTuple):
     colours: np.ndarray  # (H, W) or (H, W, 3), as floats
     alpha: np.ndarray | None  # (H, W)
     ends: tuple[float, float]  # ends of the range of colours
+    gaps: np.ndarray | None  # mask (H, W) of missing pixels, whose colours are arbitrary; None if no pixel is missing
+    is_isolated: np.ndarray  # mask (H, W) of pixels with isolated values, which are kept
 
     @classmethod
-    def of(cls, image: Any, name: str) -> _Photo:
+    def of(cls, image: Any, mask: Any, name: str) -> _Photo:
         """Check an array (H, W), (H, W, 3) or (H, W, 4), and convert it to a photo."""
         image = as_pixels(image, name)
         if image.ndim == 3 and image.shape[2] == 1:
@@ -281,25 +286,28 @@ class _Photo(NamedTuple):
             )
         if np.isinf(image).any():
             raise ValueError(f"{name} holds infinity: mark missing pixels by NaN or with mask.")
-        colours = (image[..., :3] if image.ndim == 3 else image).astype(np.float64)
-        known = colours[~np.isnan(colours)]
-        if not known.size:
-            raise ValueError(f"{name} has no known pixel.")
+        given = np.array(image[..., :3] if image.ndim == 3 else image, order="C")
+        gaps = _find_gaps(given, mask, name)
+        given[gaps] = np.median(given[~gaps]).astype(given.dtype)
+        (clipped,) = _ranges.clip_isolated_values([given], [name], _ADVICE)
         alpha = image[..., 3] if image.ndim == 3 and image.shape[2] == 4 else None
-        low, high, usual = float(known.min()), float(known.max()), estimate_color_range([known])
-        # Values that use only a small part of the usual range keep their own range.
-        of_values = (low, high) if 0 < high - low <= HARDLY_ANY_RANGE * (usual[1] - usual[0]) else usual
-        return cls(image, colours, alpha, get_type_range(image) or of_values)
+        ends = _ranges.get_type_range(image) or _ranges.estimate_color_range([clipped])
+        # Values that use only a small part of their range replace it, except in dark photographs of bytes.
+        if ends != _ranges.BYTES and _ranges.uses_hardly_any_of(ends, [clipped]):
+            ends = _ranges.find_ends([clipped])
+        is_isolated = (clipped != given).reshape(*gaps.shape, -1).any(axis=2)
+        return cls(image, clipped.astype(np.float64), alpha, ends, gaps if gaps.any() else None, is_isolated)
 
     @property
-    def is_bounded(self) -> bool:
-        """Whether ``ends`` is a usual range of images, not the smallest and largest value of this image."""
-        return bool(get_type_range(self.image)) or self.ends in ((0.0, 1.0), (-1.0, 1.0), BYTES)
+    def bounded(self) -> tuple[bool, bool]:
+        """Whether each of ``ends`` is the end of a usual range or 0, not just an extreme value of this image."""
+        is_usual = self.ends in ((0.0, 1.0), (-1.0, 1.0), _ranges.get_type_range(self.image) or _ranges.BYTES)
+        return is_usual or self.ends[0] == 0, is_usual
 
     @property
     def unit(self) -> float:
         """Number by which values of the image are multiplied to lie in the range of bytes."""
-        return BYTES[1] / (self.ends[1] - self.ends[0])
+        return _ranges.BYTES[1] / (self.ends[1] - self.ends[0])
 
     @property
     def lengths(self) -> np.ndarray:
@@ -328,43 +336,46 @@ class _Photo(NamedTuple):
         """Return the planes of colours in the range of bytes."""
         return [values] if values.ndim == 2 else list(np.moveaxis(values @ _OPPONENT.T + _GREY, 2, 0))
 
-    def gaps(self, mask: Any, name: str) -> np.ndarray | None:
-        """Return a mask (H, W) of the missing pixels, or None if no pixel is missing."""
-        found = np.isnan(self.colours)
-        found = found.any(axis=2) if found.ndim == 3 else found
-        if mask is not None:
-            mask = as_array(mask, "mask")
-            if mask.shape != found.shape or mask.dtype != bool:
-                raise ValueError(
-                    f"mask of {name} must be booleans of shape {found.shape}, True where a pixel is missing, got "
-                    f"{mask.dtype} of shape {mask.shape}."
-                )
-            found = found | mask
-        if found.all():
-            raise ValueError(f"{name} has no known pixel.")
-        return found if found.any() else None
-
     def join(self, planes: Sequence) -> np.ndarray:
         """Return the colours of restored planes, in the range of bytes."""
         if len(planes) == 1:
             return np.asarray(planes[0])
         return (np.stack(list(planes), axis=2) - _GREY) @ np.linalg.inv(_OPPONENT).T
 
-    def made(self, values: np.ndarray, scale: int = 1, kept: np.ndarray | None = None) -> np.ndarray:
+    def made(self, values: np.ndarray, scale: int = 1) -> np.ndarray:
         """Convert restored colours to an image of the original type, and copy the original values of kept pixels."""
         values = values / self.unit + self.ends[0]
         # Noise may go beyond 0 and 255. Values of bytes are clipped after rounding.
-        if self.is_bounded and self.ends != BYTES:
-            values = np.clip(values, *self.ends)
+        if self.ends != _ranges.BYTES:
+            low, high = np.where(self.bounded, self.ends, (-np.inf, np.inf))
+            values = np.clip(values, low, high)
         if self.image.dtype.kind in "iu":
             values = np.clip(np.rint(values), np.iinfo(self.image.dtype).min, np.iinfo(self.image.dtype).max)
         values = (values >= 0.5) if self.image.dtype == bool else values.astype(self.image.dtype)
-        if kept is not None:
+        kept = self.is_isolated if self.gaps is None else ~self.gaps
+        if scale == 1:
             values[kept] = self.image[kept][..., :3] if values.ndim == 3 else self.image[kept]
         if self.alpha is None:
             return values
         alpha = self.alpha.repeat(scale, axis=0).repeat(scale, axis=1)
         return np.concatenate([values, alpha[..., np.newaxis]], axis=2)
+
+
+def _find_gaps(colours: np.ndarray, mask: Any, name: str) -> np.ndarray:
+    """Return a mask (H, W) of the missing pixels."""
+    found = np.isnan(colours)
+    found = found.any(axis=2) if found.ndim == 3 else found
+    if mask is not None:
+        mask = as_array(mask, "mask")
+        if mask.shape != found.shape or mask.dtype != bool:
+            raise ValueError(
+                f"mask of {name} must be booleans of shape {found.shape}, True where a pixel is missing, got "
+                f"{mask.dtype} of shape {mask.shape}."
+            )
+        found = found | mask
+    if found.all():
+        raise ValueError(f"{name} has no known pixel.")
+    return found
 
 
 def _convert_planes(planes: Sequence) -> np.ndarray:

@@ -64,3 +64,9 @@ LOOKS = 20
 # IMAGES_OF_UNIT: maximum number of images that determine the unit.
 LEAST_IMAGES = 5
 IMAGES_OF_UNIT = 16
+
+# X and y have different units if their mean squared difference is more than LARGEST_EXCESS times their variances, and
+# times the mean squared errors of lines from y to X and from X to y.
+# Equal units with noise or blur give a ratio of about 1.
+# Bytes as X and fractions of 255 as y give at least 2 up to noise of standard deviation 80.
+LARGEST_EXCESS = 2.0

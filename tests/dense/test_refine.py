@@ -179,7 +179,7 @@ def test_an_image_of_a_small_part_of_its_range_is_warned_of(form, ends):
         refine(probabilities, form(image))
     with warnings.catch_warnings(action="error"):
         refined = refine(probabilities, form(image), color_range=ends)
-        refine(probabilities, (image / 20).astype(np.uint8))
+        refine(probabilities, (image / 5).astype(np.uint8))
     assert np.mean(refined.argmax(axis=-1) == refine(probabilities, image).argmax(axis=-1)) > 0.99
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from estimator_contract import passed_checks
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.ndimage import gaussian_filter
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
@@ -248,3 +249,31 @@ def test_images_in_another_unit_than_in_fit_are_refused(levels):
 def test_a_class_in_place_of_an_object_is_refused():
     with pytest.raises(ValueError, match="got the class GaussianNoise: call it, as in corruption=GaussianNoise"):
         LearnedFilters(GaussianNoise).fit(blocks(2))
+
+
+@pytest.mark.parametrize(("unit", "offset"), [(1 / 255, 0), (1000, 0), (1, 1000), (-1, 255), (1e-20, 5)])
+def test_targets_in_another_unit_are_refused(unit, offset):
+    clean = blocks(8)
+    given = noisy(clean, 20).clip(0, 255).astype(np.uint8)
+    with pytest.raises(ValueError, match=r"y has another unit than X, whose values are about .* the same unit"):
+        LearnedFilters(**QUICK).fit(given, unit * clean + offset)
+    with pytest.raises(ValueError, match="another unit"):
+        LearnedFilters(GaussianNoise(20), **QUICK).fit(clean, unit * clean + offset)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda x: noisy(x, 100), lambda x: gaussian_filter(x, (0, 6, 6)), lambda x: 0.7 * x]
+)
+def test_damage_is_not_mistaken_for_another_unit(damage):
+    clean = blocks(8)
+    LearnedFilters(**QUICK | {"max_iter": 1}).fit(damage(clean), clean)
+
+
+@pytest.mark.parametrize("n_colours", [0, 3])
+def test_images_of_any_layout_in_memory_are_restored_alike(model, n_colours):
+    images = noisy(blocks(2), 20)
+    images = np.stack([images] * n_colours, axis=3) if n_colours else images
+    expected = model.predict(images)
+    turned = [np.asfortranarray(image) for image in images]
+    for found, own in zip(model.predict(turned), expected, strict=True):
+        assert_array_equal(found, own)

@@ -100,12 +100,12 @@ def test_transforms_of_noise_are_inverted_without_bias(low, high, offset, level)
 
 def test_white_noise_is_not_transformed():
     values = 255 * np.tile(NOISY, (2, 2, 1))
-    noise = PhotoNoise.of(values, is_white=False, is_bounded=True)
+    noise = PhotoNoise.of(values, is_white=False, bounded=(True, True))
     assert (noise.offset, noise.low, noise.high, noise.clipped) == (np.inf, False, False, None)
     assert noise.stabilise(values) is values
     assert noise.invert(values, 20.0) is values
-    assert PhotoNoise.of(np.clip(values, 0, 255), is_white=True, is_bounded=True).clipped.shape == values.shape
-    assert PhotoNoise.of(np.clip(values, 0, 255), is_white=True, is_bounded=False).clipped is None
+    assert PhotoNoise.of(np.clip(values, 0, 255), is_white=True, bounded=(True, True)).clipped.shape == values.shape
+    assert PhotoNoise.of(np.clip(values, 0, 255), is_white=True, bounded=(False, False)).clipped is None
 
 
 def test_clean_photographs_stay_as_they_are():
@@ -179,6 +179,7 @@ UNCOMPRESSED = {
     "squares of 8": lambda rng: np.kron(rng.integers(10, 240, (20, 20)), np.ones((8, 8), dtype=int)),
     "squares of 12": lambda rng: np.kron(rng.integers(10, 240, (20, 20)), np.ones((12, 12), dtype=int)),
     "gradient": lambda rng: np.add.outer(np.arange(160), np.arange(160)) // 2,
+    "steep gradient": lambda rng: np.tile(3 * np.add.outer(np.arange(40), np.arange(40)), (4, 4)),
     "chessboard": lambda rng: np.where(np.add.outer(np.arange(160), np.arange(160)) % 2, 200, 40),
     "one colour": lambda rng: np.full((160, 160), 90),
     "few values": lambda rng: 32 * rng.integers(1, 7, (160, 160)),
@@ -322,3 +323,13 @@ def test_noise_above_the_range_of_the_image_is_an_error(image, noise):
         match=rf"^noise={noise:g} is more than the range of all values of image: give noise in",
     ):
         restore(image, noise=noise)
+
+
+@pytest.mark.parametrize("quality", [4, 5])
+def test_blocks_of_the_lowest_qualities_are_found(quality):
+    data = pytest.importorskip("skimage.data", reason="the photograph comes with scikit-image")
+    photo = data.camera()[:256, 128:384].astype(float)
+    compressed = JPEG(quality)(photo, np.random.default_rng(0)).astype(np.uint8)
+    found = restore(compressed, quality="fast")
+    np.testing.assert_array_equal(found, restore(compressed, jpeg=True, quality="fast"))
+    assert psnr(found / 255, photo / 255) > psnr(compressed / 255, photo / 255) + 0.5

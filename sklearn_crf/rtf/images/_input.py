@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._numbers import as_array, as_reals
+from sklearn_crf._ranges import clip_isolated_values
 from sklearn_crf.encoding import Example, count_examples, encode_X, make_object_array
 from sklearn_crf.encoding._layouts import read_layout
 from sklearn_crf.graphs import lattice
@@ -441,7 +442,6 @@ def read_targets(planes, y, name="y", missing=False):
             raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.")
         shapes = [encoded.label_shape(i) for i in range(encoded.n_examples)]
         values = [_as_values(part, f"{name}[{i}]", missing) for i, part in enumerate(y)]
-    targets = []
     for i, (value, shape) in enumerate(zip(values, shapes, strict=True)):
         if value.shape not in (shape, (*shape, *value.shape[len(shape) :][:1])) or value.size == 0:
             if encoded.layout == "nodes":
@@ -449,7 +449,9 @@ def read_targets(planes, y, name="y", missing=False):
             raise ValueError(f"{name}[{i}] has shape {value.shape}, but X[{i}] has pixels of shape {shape}.")
         if value.ndim != values[0].ndim or value.shape[len(shape) :] != values[0].shape[len(shape) :]:
             raise ValueError(f"{name}[{i}] has shape {value.shape}, but {name}[0] has shape {values[0].shape}.")
-        targets.append(value.reshape(int(np.prod(shape)), -1))
+    names = [name] if encoded.layout == "nodes" else [f"{name}[{i}]" for i in range(len(values))]
+    values = clip_isolated_values(values, names, "If they mark missing values, replace them by NaN.")
+    targets = [value.reshape(int(np.prod(shape)), -1) for value, shape in zip(values, shapes, strict=True)]
     return targets, values[0].ndim > len(shapes[0])
 
 
