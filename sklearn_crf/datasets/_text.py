@@ -254,7 +254,8 @@ def read_lines(path, max_bytes):
     """Return the lines of a file as bytes, without line ends and without a UTF-8 byte order mark."""
     path, max_bytes = _convert_to_path(path), as_integer(max_bytes, "max_bytes", highest=2**63)
     text = b"".join(_read_chunks(path, None, max_bytes))
-    return [line.removesuffix(b"\r") for line in text.split(b"\n")]
+    # Old Macintosh files end lines in a carriage return only.
+    return [line.removesuffix(b"\r") for line in text.split(b"\n" if b"\n" in text else b"\r")]
 
 
 def join_integers(values):

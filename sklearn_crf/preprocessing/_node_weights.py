@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_crf._numbers import as_array
 from sklearn_crf.encoding import Example
 from sklearn_crf.graphs import lattice
 
@@ -77,7 +78,7 @@ def node_weights(
         raise ValueError(f"X has {len(X)} examples, but y has labels of {len(y)}.")
     found = []
     for i, own in enumerate(y):
-        labels = np.asarray(own)
+        labels = as_array(own, f"y[{i}]")
         edges = _get_edges(labels, None if X is None else X[i], i)
         weight = np.ones(labels.size)
         if boundary:
@@ -102,10 +103,10 @@ def _get_edges(labels, x, i):
 def _is_near_boundary(labels, edges, distance, missing_label):
     """Return a mask (N,) of the ends of edges with different labels, and of the nodes near these ends."""
     tail, head = edges.T
-    is_known = labels != missing_label if missing_label is not None else np.ones(labels.shape, dtype=bool)
-    changes = (labels[tail] != labels[head]) & is_known[tail] & is_known[head]
+    # Masked labels are NaN, which is not equal to itself.
+    is_known = (labels == labels) & (True if missing_label is None else labels != missing_label)
     near = np.zeros(len(labels), dtype=bool)
-    near[edges[changes]] = True
+    near[edges[(labels[tail] != labels[head]) & is_known[tail] & is_known[head]]] = True
     for _ in range(distance - 1):
         reached = near[tail] | near[head]
         near[edges[reached]] = True

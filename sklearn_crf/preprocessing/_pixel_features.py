@@ -13,6 +13,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._fits import fits
+from sklearn_crf._numbers import as_array
 from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.preprocessing._image_transformer import is_stack, match_layout
@@ -154,7 +155,7 @@ def _images(X):
 
 
 def _check_image(image, index):
-    image = np.asarray(image)
+    image = as_array(image, f"image {index}")
     if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
         raise ValueError(f"image {index} has shape {image.shape}, expected (H, W, 3).")
     if image.dtype == np.uint8:
@@ -162,5 +163,5 @@ def _check_image(image, index):
     if image.dtype.kind != "f":
         raise ValueError(f"image {index} has dtype {image.dtype}, expected uint8 (0 to 255) or floats (0 to 1).")
     if not (image.min() >= 0 and image.max() <= 1):
-        raise ValueError(f"image {index} has values from {image.min()} to {image.max()}; floats must be from 0 to 1.")
+        raise ValueError(f"image {index} has values from {image.min()} to {image.max()}; they must be 0 to 1, not NaN.")
     return image

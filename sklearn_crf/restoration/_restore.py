@@ -218,7 +218,8 @@ class _Task(NamedTuple):
         """Estimate the noise of a blurred plane from the frequencies that the blur reduces most."""
         if self.kernel is None:  # enlargement: the detail of a small image cannot be distinguished from noise
             return tuned.LEAST_NOISE
-        window = np.outer(np.hanning(plane.shape[0]), np.hanning(plane.shape[1]))
+        # The Hann window of two values is 0.
+        window = np.outer(*(np.hanning(side) if side > 2 else np.ones(side) for side in plane.shape))
         power = np.abs(np.fft.rfft2((plane - plane.mean()) * window)) ** 2 / np.sum(window**2)
         gain = np.abs(np.fft.rfft2(self.kernel, plane.shape))
         # The power of white noise has an exponential distribution, whose median is log(2) times its mean.
@@ -281,8 +282,8 @@ class _Photo(NamedTuple):
             raise ValueError(f"{name} has shape {image.shape}: pass a grey image as {name}[..., 0].")
         if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] not in (3, 4)) or min(image.shape[:2]) < 2:
             raise ValueError(
-                f"{name} must have shape (H, W), (H, W, 3) or (H, W, 4), got {image.shape}: pass several images as a "
-                "list."
+                f"{name} must have shape (H, W), (H, W, 3) or (H, W, 4) with at least two rows and columns, got "
+                f"{image.shape}: pass several images as a list, and grey images without an alpha channel."
             )
         if np.isinf(image).any():
             raise ValueError(f"{name} holds infinity: mark missing pixels by NaN or with mask.")

@@ -136,3 +136,10 @@ def test_bad_options(tmp_path, options):
     (tmp_path / "a.txt").write_text("a\n")
     with pytest.raises(ValueError, match=f"{next(iter(options))} must be a non-empty string"):
         read_conll(tmp_path / "a.txt", **options)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_any_line_ends(end, tmp_path):
+    (tmp_path / "a.txt").write_bytes(end.join(["a X", "b Y", "", "c Z", ""]).encode())
+    found = read_conll(tmp_path / "a.txt")
+    assert [list(column) for column in found.columns] == [[["a", "b"], ["c"]], [["X", "Y"], ["Z"]]]

@@ -76,3 +76,11 @@ def test_f1_weights_raise_the_f1_score_of_a_rare_class():
 def test_wrong_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         node_weights([np.array([0, 1, 1])], **options)
+
+
+@pytest.mark.parametrize("missing_label", [None, -1])
+def test_masked_labels_have_no_boundary(missing_label):
+    labels = np.array([0, 0, 9, 1, 1, 2])
+    masked = np.ma.masked_array(labels, labels == 9)
+    found = node_weights([masked], boundary=2.0, missing_label=missing_label)[0]
+    assert_array_equal(found, node_weights([np.where(labels == 9, -1, labels)], boundary=2.0, missing_label=-1)[0])

@@ -109,3 +109,11 @@ def test_without_scikit_image(images, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"pip install sklearn_crf\[images\]"):
         PixelFeatures().fit(images).transform(images)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64])
+def test_masked_pixels_are_refused(dtype):
+    image = np.ma.masked_array(np.ones((8, 8, 3), dtype=dtype), np.zeros((8, 8, 3), dtype=bool))
+    image[2, 3] = np.ma.masked
+    with pytest.raises(ValueError, match="image 0 has values from nan to nan; they must be 0 to 1, not NaN"):
+        PixelFeatures().fit([image])

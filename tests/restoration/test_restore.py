@@ -277,6 +277,8 @@ def test_dark_photographs():
 
 WRONG = {
     "several images as an array": ((np.zeros((5, 8, 8, 3)),), {}, "image must have shape .* pass several images as"),
+    "grey with alpha": ((np.zeros((8, 8, 2)),), {}, "must have shape .* and grey images without an alpha channel"),
+    "one pixel": ((np.zeros((1, 1)),), {}, r"with at least two rows and columns, got \(1, 1\)"),
     "an axis of one channel": ((np.zeros((8, 8, 1)),), {}, r"pass a grey image as image\[..., 0\]"),
     "text": (("photo.jpg",), {}, "image must hold numbers, got the string 'photo.jpg'"),
     "infinity": ((np.full((8, 8), np.inf),), {}, "image holds infinity"),
@@ -333,3 +335,10 @@ def test_blocks_of_the_lowest_qualities_are_found(quality):
     found = restore(compressed, quality="fast")
     np.testing.assert_array_equal(found, restore(compressed, jpeg=True, quality="fast"))
     assert psnr(found / 255, photo / 255) > psnr(compressed / 255, photo / 255) + 0.5
+
+
+def test_blur_of_two_rows_is_undone():
+    image = np.random.default_rng(0).random((2, 50))
+    found = restore(image, kernel=np.ones((1, 3)))
+    assert found.shape == image.shape
+    assert np.isfinite(found).all()
