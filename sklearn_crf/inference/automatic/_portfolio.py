@@ -31,7 +31,7 @@ from sklearn_crf.inference.messages._trws import TRWS
 from sklearn_crf.inference.relaxations._ad3 import AD3
 from sklearn_crf.inference.relaxations._branch_and_bound import run_branch_and_bound
 from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTightening, tighten_labeling
-from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, choose_cycle_rounds
+from sklearn_crf.inference.relaxations._cycle_relaxation import choose_cycle_relaxation
 from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, score
 
 # Number of table entries that each algorithm may read; time per entry, relative to the time of TRWS.
@@ -206,8 +206,10 @@ def run_portfolio(
     candidates.require_allowed(init)
     if init is None and search and not candidates.certain:
         candidates.branch(min(effort, _tuning.FIRST_EFFORT) * _tuning.FIRST_BRANCHES)
-    if is_pairwise and search and not candidates.certain and _affords_cycles(model):
-        candidates.run(CycleRelaxation(_count_rounds(model)))
+    if search and isinstance(model, PairwiseModel) and not candidates.certain:
+        cycles = choose_cycle_relaxation(model, _tuning.MOST_OF_CYCLES)
+        if cycles is not None:
+            candidates.run(cycles)
     if init is not None:
         candidates.add(init.labels)
     elif not candidates.certain:
@@ -218,22 +220,6 @@ def run_portfolio(
         _search(candidates, effort)
     bounding = candidates.states.get("TRWS" if is_pairwise else "MPLP")
     return candidates.labeling(PortfolioState(candidates.best[1], bounding))
-
-
-def _affords_cycles(model) -> bool:
-    """Return whether linear programs over cycles are few and small enough to be affordable."""
-    n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
-    is_small = model.n_columns == 2 and n_nodes + n_edges <= _tuning.MOST_OF_LONG_CYCLES and n_edges <= 3 * n_nodes
-    return is_small or affords_cycles(model, _tuning.MOST_OF_CYCLES)
-
-
-def _count_rounds(model) -> int:
-    """Return the maximum number of linear programs over cycles, which depends on the size of the graph."""
-    n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
-    if n_nodes + n_edges <= _tuning.MOST_OF_LONG_CYCLES:
-        return max(_tuning.ROUNDS_OF_LONG, choose_cycle_rounds(model))
-    most = _tuning.ROUNDS_OF_LARGE if n_nodes + n_edges > _tuning.LARGE else np.inf
-    return int(min(choose_cycle_rounds(model), most))
 
 
 def _cut(candidates, init):

@@ -45,7 +45,7 @@ LARGEST_GAIN = 300.0
 
 # Fraction of the budget that tempering uses, by default about two seconds. Elimination is also limited by memory.
 # Longer tempering lowers the error with the square root of its time.
-TEMPERED_SHARE = 0.625
+TEMPERED_SHARE = 0.8
 
 # Estimated error of marginals above which to warn. A smaller value would warn of results that are good enough.
 MOST_ERROR = 0.05
@@ -106,14 +106,9 @@ LOOSE = 0.001
 FIRST_BRANCHES, BRANCHES, FEW_NODES = 1e8, 1.2e9, 500
 
 # Cycle relaxation for models of two states: maximum number of nodes and edges together.
-# Number of nodes and edges above which a model is large; number of linear programs for a large model.
 # The relaxation takes less time than the search and usually ends with a proof.
-# For large models, a linear program takes up to two seconds, and the first few programs find most of the proofs.
-# Tuned on grids, planar and regular graphs with other seeds than in the benchmark.
-MOST_OF_CYCLES, LARGE, ROUNDS_OF_LARGE = 12_000, 6000, 4
-
-# For graphs with longer cycles, whose programs are larger: maximum number of nodes and edges; number of programs.
-MOST_OF_LONG_CYCLES, ROUNDS_OF_LONG = 900, 100
+# For larger models, the first linear program takes more than two seconds.
+MOST_OF_CYCLES = 12_000
 
 # Maximum relative gap of labelings of minimum cuts that is accepted in training.
 # With a smaller value, slower algorithms are run for labels that hardly change the learned weights.

@@ -19,7 +19,7 @@ from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.inference.relaxations._branch_and_bound import run_branch_and_bound
-from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, choose_cycle_rounds
+from sklearn_crf.inference.relaxations._cycle_relaxation import choose_cycle_relaxation
 from sklearn_crf.inference.relaxations._regions import Regions
 
 
@@ -158,10 +158,9 @@ class ClusterTightening(Inference):
             if model.n_columns != 2 or model.arity.max(initial=0) > 2:
                 return None
             model = models.pairwise_model_of(model)
-        if not affords_cycles(model, self.max_work / _tuning.WORK_OF_VARIABLE):
-            return None
+        chosen = choose_cycle_relaxation(model, self.max_work / _tuning.WORK_OF_VARIABLE)
         with convergence_left_to_caller():
-            return CycleRelaxation(choose_cycle_rounds(model)).map(model)
+            return None if chosen is None else chosen.map(model)
 
 
 def tighten_labeling(

@@ -14,7 +14,7 @@ from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.graphs import Graph
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._local_search import improve_by_climbing
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._results import Infeasible, Labeling
@@ -56,6 +56,9 @@ class CycleRelaxation(Inference):
     ----------
     max_iter : int, default=200
         Maximum number of linear programs.
+    max_work : float, default=inf
+        Work after which no further linear program is solved: the squared number of simplex iterations, summed over
+        programs. 50 million take one to two seconds.
 
     Raises
     ------
@@ -97,7 +100,9 @@ class CycleRelaxation(Inference):
     takes = (PairwiseModel, FactorGraph)
     _starts_from: ClassVar[tuple[type, ...]] = ()
     exact_on = "forest"
+    _ranges: ClassVar[dict] = {"max_work": at_least(0.0)}
     max_iter: int = 200
+    max_work: float = np.inf
 
     def _check_model(self, model: PairwiseModel | FactorGraph) -> None:
         super()._check_model(model)
@@ -138,7 +143,7 @@ class CycleRelaxation(Inference):
         labels: Any = None
         best, bound = -np.inf, np.inf
         n_iter, converged, proof = 0, False, Proof(model)
-        while n_iter < self.max_iter and not converged:
+        while n_iter < self.max_iter and not (converged or (n_iter and program.work >= self.max_work)):
             checkpoint()
             n_iter += 1
             cut, reached = program.solve()
@@ -150,9 +155,9 @@ class CycleRelaxation(Inference):
             converged = proof.closes(best, bound) or not program.add_violated(cut)
         if not converged:
             warn_unconverged(
-                f"CycleRelaxation stopped after max_iter={self.max_iter} linear programs, but the last solution "
-                f"violates cycle constraints, with a gap of {bound - best:.3g} between bound and score: increase "
-                "max_iter."
+                f"CycleRelaxation stopped after {n_iter} linear programs, but the last solution violates cycle "
+                f"constraints, with a gap of {bound - best:.3g} between bound and score: increase max_iter (now "
+                f"{self.max_iter}) or max_work (now {self.max_work:g})."
             )
         return Labeling(labels, best, bound=max(bound, best), n_iter=n_iter, converged=converged)
 
@@ -166,33 +171,12 @@ def _count_variables(model: Any) -> int:
     return model.n_nodes + np.count_nonzero(model.arity == 2) + int(min(n_cells, _tuning.MOST_EDGES + 1))
 
 
-def affords_cycles(model: PairwiseModel, most: float) -> bool:
-    """Return whether a few small linear programs suffice, as for two states and many cycles of four edges."""
+def choose_cycle_relaxation(model: PairwiseModel, most: float) -> CycleRelaxation | None:
+    """Return the relaxation with a limited work, or None if the model is too large or a proof unlikely."""
     # most: maximum number of nodes and edges together
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
-    if (
-        model.n_columns != 2
-        or n_nodes + n_edges > min(most, _tuning.MOST_EDGES)
-        or n_edges > _tuning.MOST_EDGES_OF_NODE * n_nodes
-    ):
-        return False
-    return n_nodes + n_edges <= _tuning.FEW_EDGES or _count_four_cycles(model.graph) >= n_edges - n_nodes
-
-
-def choose_cycle_rounds(model: PairwiseModel) -> int:
-    """Return the number of linear programs worth trying; grids may need many fast programs before a proof."""
-    return _tuning.MOST_ROUNDS[model.graph.n_edges <= 2 * model.graph.n_nodes]
-
-
-def _count_four_cycles(graph):
-    """Return the number of cycles of four edges.
-
-    Two nodes with c common neighbours are opposite in c (c - 1) / 2 cycles, and each cycle has two such pairs.
-    """
-    ptr, neighbor, _, _ = graph.incidence
-    adjacency = sp.csr_matrix((np.ones(len(neighbor), dtype=np.int64), neighbor, ptr), shape=(graph.n_nodes,) * 2)
-    common = sp.triu(adjacency @ adjacency, k=1).data
-    return int((common * (common - 1)).sum()) // 4
+    is_small = n_nodes + n_edges <= min(most, _tuning.MOST_EDGES) and n_edges <= _tuning.MOST_EDGES_OF_NODE * n_nodes
+    return CycleRelaxation(max_work=_tuning.WORK_OF_CYCLES) if is_small and model.n_columns == 2 else None
 
 
 class _Cuts:
@@ -276,6 +260,7 @@ class _CycleProgram:
             self.lower[of_root][cuts.forbidden_states[:, 0]] = 1.0
         self.equal, self.equals = self._build_equations()
         self.copies = _TwoCopies(cuts.graph)
+        self.work = 0.0
 
     def _build_equations(self) -> tuple:
         """Return the equations of forbidden pairs and of the probabilities of factors, or (None, None)."""
@@ -346,6 +331,8 @@ class _CycleProgram:
             raise Infeasible("model is infeasible: its relaxation over cycles has no solution.")
         if found.status != 0:
             raise RuntimeError(f"linprog found no solution: {found.message}")
+        # The time of an iteration is about proportional to the number of iterations before it.
+        self.work += float(found.nit) ** 2
         # Multipliers with the right sign always give a valid bound.
         least, price = 0.0, cost.copy()
         if below is not None:

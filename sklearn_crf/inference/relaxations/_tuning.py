@@ -21,7 +21,10 @@ MOST_CELLS_OF_BRANCHES, MOST_ENTRIES_OF_BRANCHES, MOST_NODES, N_SWEEPS = 2.0**14
 SEARCH_SHARE, MOST_SEARCH = 0.25, 3e8
 
 # Minimum budget, per node and edge, with which two-state models are first solved by the relaxation over cycles.
-WORK_OF_VARIABLE = 1e4
+# Maximum work of its linear programs in automatic choices, two to six seconds.
+# With more work, more labelings are proven, but models without a proof take longer.
+# Tuned on grids, planar, hexagonal and regular graphs with other seeds than in the benchmark.
+WORK_OF_VARIABLE, WORK_OF_CYCLES = 1e4, 1e8
 
 # Maximum number of entries of a table, of all tables before clusters are added, and of a cluster.
 # Larger tables would leave a budget for only a few sweeps.
@@ -46,11 +49,7 @@ SOURCES = 200
 MOST_PAIRS_OF_NODE = 40
 
 # Number of edges per node above which many linear programs are needed, which seldom end with a proof.
-# Number of nodes and edges up to which cycles may be long. In larger models, long cycles make programs slow.
-MOST_EDGES_OF_NODE, FEW_EDGES = 3.0, 400
-
-# Number of linear programs in automatic choices: for graphs with more than two edges per node, and for other graphs.
-MOST_ROUNDS = (6, 30)
+MOST_EDGES_OF_NODE = 3.0
 
 # Maximum number of nodes and edges for the cycle relaxation. Each linear program of a larger model takes minutes.
 MOST_EDGES = 10**5

@@ -91,3 +91,17 @@ def test_learning_leaves_out_the_searches():
     assert "branch and bound" not in found.method
     assert "LargeNeighborhoodSearch" not in found.method
     assert found.bound >= found.score
+
+
+def test_frustrated_hexagons_are_proven():
+    # The shortest cycles have six edges.
+    rows, columns = np.divmod(np.arange(900), 30)
+    nodes = np.arange(900)
+    right, below = nodes[columns < 29], nodes[(rows < 29) & ((rows + columns) % 2 == 0)]
+    edges = np.concatenate((np.stack((right, right + 1), axis=1), np.stack((below, below + 30), axis=1)))
+    rng = np.random.default_rng(1)
+    spins = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    unary, weight = 0.5 * rng.normal(size=(900, 2)), rng.normal(size=len(edges))
+    found = AutoMap().map(PairwiseModel(Graph(900, edges), unary, spins[None], edge_weight=weight))
+    assert found.certified
+    assert "CycleRelaxation" in found.method

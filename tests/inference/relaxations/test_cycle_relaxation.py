@@ -146,6 +146,16 @@ def test_factor_graphs_reach_the_optimum(seed):
     assert CycleRelaxation().map(model).score == pytest.approx(best, abs=1e-9)
 
 
+def test_work_ends_after_the_program_that_exceeds_it():
+    model = spins(lattice((20, 20)), 1)
+    with convergence_left_to_caller():
+        first, one, all_programs = (
+            CycleRelaxation(**given).map(model) for given in ({"max_work": 0}, {"max_iter": 1}, {})
+        )
+    assert first.n_iter == 1 < all_programs.n_iter
+    assert first.bound == one.bound > all_programs.bound
+
+
 def test_triples_need_more_than_the_local_polytope():
     model = random_factor_graph(7, 10, 4, 2, constraint=CONSTRAINTS[0], seed=12)
     start, found = LinearProgram().map(model), CycleRelaxation().map(model)
