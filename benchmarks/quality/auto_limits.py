@@ -8,14 +8,15 @@ repeats a run. The task ``files`` uses the models of the UAI 2014 competition in
 
 ``marginals`` prints the number of table cells that elimination needs, whether elimination is affordable (two seconds
 and 1 GB), and whether ``AutoMarginals`` was exact. If it was not exact, and elimination fits into 8 GB, the mean error
-is printed, and whether there was a warning. ``estimates`` prints the true mean error of marginals by messages and its
-estimate, and for all models the fraction of estimates that are not too low, and the median ratio. ``labelings`` prints
-score, bound and seconds of ``AutoMap``, and the score of toulbar2 after each of the given seconds. "worse" counts the
-models on which ``AutoMap`` has a lower score than toulbar2 after ten times the time of ``AutoMap``, or after the
-longest given time. ``lengths`` prints the accuracy of a default ``TRWCRF`` on sequences of two rows, for which message
-passing was once used from 2,000 nodes on. Times are processor seconds. A run takes about ten minutes without toulbar2.
-toulbar2 takes all given seconds on models that it does not solve, 2 and 10 by default. ``--toulbar2`` without seconds
-omits it; it is also omitted if pytoulbar2 is not installed.
+is printed, and whether there was a warning. ``estimates`` prints the true mean error of marginals that are not exact
+(messages or parallel tempering), over nodes or over factors, and its estimate, and for all models the fraction of
+estimates that are not too low, and the median ratio. ``labelings`` prints score, bound and seconds of ``AutoMap``, and
+the score of toulbar2 after each of the given seconds. "worse" counts the models on which ``AutoMap`` has a lower score
+than toulbar2 after ten times the time of ``AutoMap``, or after the longest given time. ``lengths`` prints the accuracy
+of a default ``TRWCRF`` on sequences of two rows, for which message passing was once used from 2,000 nodes on. Times are
+processor seconds. A run takes about ten minutes without toulbar2. toulbar2 takes all given seconds on models that it
+does not solve, 2 and 10 by default. ``--toulbar2`` without seconds omits it; it is also omitted if pytoulbar2 is not
+installed.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from support.toulbar2 import is_installed, solve
 from sklearn_crf import TRWCRF
 from sklearn_crf.datasets import read_evidence, read_uai
 from sklearn_crf.inference import AutoMap, AutoMarginals, JunctionTree, exact_inference
+from sklearn_crf.inference._results import compare_statistics
 from sklearn_crf.models import clamped, score
 
 LENGTHS = (500, 1000, 1900, 2100, 4000, 10_000)
@@ -65,9 +67,9 @@ def summed(name, model):
 
 def estimated(name, model):
     """Print one line of an error estimate; return the estimate and the true mean error."""
-    found = AutoMarginals(budget=0).marginals(model)
+    found = AutoMarginals()._run_belief_propagation(model, None, 1)
     exact = JunctionTree(max_width=40, max_memory=8e9).marginals(model)
-    error = np.abs(found.unary - exact.unary).sum(axis=1).mean() / 2
+    error = compare_statistics(model, found, exact)
     print(f"{name:<26}{found.method:<34}error {error:.4f}, estimate {found.error:.4f}", flush=True)
     return found.error, error
 

@@ -48,8 +48,9 @@ class Marginals(NamedTuple):
     method : str or None
         Names of the algorithms that computed the result.
     error : float or None
-        Estimated error of the node marginals: half the sum of absolute differences, averaged over nodes. 0 for exact
-        marginals, None if not estimated. Only :class:`AutoMarginals` estimates the error.
+        Estimated error of the marginals: half the sum of absolute differences, averaged over nodes, or over factors if
+        these have a larger error. 0 for exact marginals, None if not estimated. Only :class:`AutoMarginals` estimates
+        the error.
 
     Examples
     --------
@@ -178,6 +179,22 @@ def convert_factor_marginals(
     padded = np.zeros(model.unary.shape, dtype=model.dtype)
     padded[:, : unary.shape[1]] = unary
     return Marginals(padded, Statistics(padded, convert_to_pairwise_statistics(model, log_table)), **fields)
+
+
+def compare_statistics(model: PairwiseModel | FactorGraph, first: Any, second: Any) -> float:
+    r"""Return the mean difference of two results: over nodes, or over factors if these differ more.
+
+    The difference of two distributions is half the sum of absolute differences. Expected statistics of edges or factors
+    with the same table are summed before they are compared.
+    """
+    # first, second: Statistics, or for a factor graph Marginals
+    if isinstance(model, FactorGraph):
+        number, tables = model.n_factors, first.statistics.log_table - second.statistics.log_table
+    else:
+        number = model.graph.n_edges if model.edge_weight is None else np.abs(model.edge_weight).sum()
+        tables = first.tables - second.tables
+    nodes = np.abs(first.unary.astype(np.float64) - second.unary).sum() / max(1, model.n_nodes)
+    return 0.5 * float(max(nodes, np.abs(tables).sum() / (number or 1.0)))
 
 
 class LogLikelihood(NamedTuple):

@@ -15,7 +15,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, extract_nodes, factor
 
 
 def estimate_error(model: PairwiseModel | FactorGraph, found: Marginals, inference: LoopyBP) -> float | None:
-    r"""Return an upper estimate of the mean error of the node marginals, or None if it would take too long.
+    r"""Return an upper estimate of the mean error of nodes, or of factors if larger; None if it would take too long.
 
     At a fixed point of belief propagation, the model equals a product of beliefs,
 
@@ -39,23 +39,24 @@ def estimate_error(model: PairwiseModel | FactorGraph, found: Marginals, inferen
     differences, changes = [], []
     try:
         beliefs = _Beliefs(factor_graph_of(model), inference)
-        marginals = found.unary if near.all() else beliefs.nodes
+        marginals = beliefs.nodes if not near.all() else [found.unary[s, : len(b)] for s, b in enumerate(beliefs.nodes)]
         for node in probes.tolist():
-            exact, rougher = beliefs.sum_around(node)
-            differences.append(_compare(marginals[node], exact))
-            changes.append(_compare(exact, rougher))
+            factors, exact, rougher = beliefs.sum_around(node)
+            weight, given = beliefs.weight[node], [marginals[node], *(beliefs.joint[f] for f in factors)]
+            differences.append(_compare(given, exact, weight))
+            changes.append(_compare(exact, rougher, weight))
     except Infeasible:
         # If messages have not converged, they may be inconsistent.
         return 1.0
-    spread = np.std(differences) * np.sqrt((n_nodes - len(probes)) / max(1, (n_nodes - 1) * (len(probes) - 1)))
-    margin = _tuning.DEVIATIONS * spread + _tuning.CHANGES * np.mean(changes)
-    return min(1.0, float(np.mean(differences) + margin))
+    spread = np.std(differences, axis=0) * np.sqrt((n_nodes - len(probes)) / max(1, (n_nodes - 1) * (len(probes) - 1)))
+    margin = _tuning.DEVIATIONS * spread + _tuning.CHANGES * np.mean(changes, axis=0)
+    return min(1.0, float(np.max((np.mean(differences, axis=0) + margin) / (1.0, beliefs.weight.mean() or 1.0))))
 
 
-def _compare(first: np.ndarray, second: np.ndarray) -> float:
-    """Return half the sum of absolute differences of two distributions; one of them may have additional zeros."""
-    n_states = min(len(first), len(second))
-    return 0.5 * float(np.abs(first[:n_states] - second[:n_states]).sum())
+def _compare(first: list[np.ndarray], second: list[np.ndarray], weight: float) -> tuple[float, float]:
+    """Return half the sum of absolute differences of a node's marginals, and the weighted mean over its factors."""
+    node, *factors = (0.5 * float(np.abs(a - b).sum()) for a, b in zip(first, second, strict=True))
+    return node, weight * float(np.mean(factors)) if factors else 0.0
 
 
 def _find_neighbourhood(model: PairwiseModel | FactorGraph, nodes: np.ndarray) -> np.ndarray | None:
@@ -98,24 +99,38 @@ class _Beliefs:
         parts = np.split(found.statistics.log_table, own.table_ptr[1:-1])
         self.joint = [parts[t].reshape(graph.n_states[list(s)]) for t, s in zip(own.table_id, self.scopes, strict=True)]
         self.factors_of: list[list[int]] = [[] for _ in self.nodes]
+        # Shares of nodes in a mean over factors.
+        self.weight = np.zeros(len(self.nodes))
         for f, scope in enumerate(self.scopes):
             for s in scope:
                 self.factors_of[s].append(f)
+                self.weight[s] += (len(scope) > 1) / len(scope)
 
-    def sum_around(self, node: int) -> tuple[Any, Any]:
-        """Compute a node's marginals twice: by sums over a neighbourhood, and over a neighbourhood of half the size."""
+    def sum_around(self, node: int) -> tuple[Any, Any, Any]:
+        """Compute marginals twice: by sums over a neighbourhood, and over a neighbourhood of half the size.
+
+        Return the factors of the node inside both, and the marginals of the node and of these factors.
+        """
         fewest = max(1, int(np.log(_tuning.MOST_PROBED_CELLS) / np.log(max(2, self.n_states.max()))))
         for size in (*_tuning.NEIGHBORHOOD_SIZES, fewest):
             ball = self._grow_ball(node, size)
             model = self._build_ball_model(ball)
             if size == fewest or exact_inference(model, budget=_tuning.MOST_PROBED_CELLS) is not None:
                 break
-        exact = run_marginals_unchecked(JunctionTree(), model).unary[0]
-        inside = set(ball)
-        if all(inside.issuperset(self.scopes[f]) for s in ball for f in self.factors_of[s]):
-            return exact, exact
-        rougher = self._build_ball_model(self._grow_ball(node, max(1, len(ball) // 2)))
-        return exact, run_marginals_unchecked(JunctionTree(), rougher).unary[0]
+        is_whole = all(set(ball).issuperset(self.scopes[f]) for s in ball for f in self.factors_of[s])
+        half = ball if is_whole else self._grow_ball(node, max(1, len(ball) // 2))
+        factors = [f for f in self.factors_of[node] if len(self.scopes[f]) > 1 and set(half).issuperset(self.scopes[f])]
+        exact = self._sum(ball, factors)
+        return factors, exact, exact if is_whole else self._sum(half, factors)
+
+    def _sum(self, ball, factors):
+        """Return the exact marginals of the first node of a ball and of some factors in the product of beliefs."""
+        found = run_marginals_unchecked(JunctionTree(), model := self._build_ball_model(ball))
+        parts = np.split(found.statistics.log_table, model.table_ptr[1:-1])
+        # Factors of the ball follow the scores of its nodes.
+        inside = sorted({f for s in ball for f in self.factors_of[s] if len(set(ball) & set(self.scopes[f])) > 1})
+        tables = [parts[model.table_id[len(ball) + inside.index(f)]].reshape(self.joint[f].shape) for f in factors]
+        return [found.unary[0, : self.n_states[ball[0]]], *tables]
 
     def _grow_ball(self, node, size):
         ball, seen = [node], {node}

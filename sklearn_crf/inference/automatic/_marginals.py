@@ -10,6 +10,7 @@ from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import convergence_left_to_caller
+from sklearn_crf.inference._results import compare_statistics
 from sklearn_crf.inference.automatic import _phases, _tuning
 from sklearn_crf.inference.automatic._base import Automatic, AutoState, join_parts
 from sklearn_crf.inference.automatic._cost import Budget, choose_recursion, exact_inference
@@ -35,15 +36,18 @@ class AutoMarginals(Automatic):
     partition functions. In models of more than 2,000 nodes, the only further starts are a labeling that no change of
     one node improves, or constant labelings. ``method`` of the result names the algorithms used.
 
-    If the estimated error of belief propagation is above 0.05, the rest of the budget goes to parallel tempering: Gibbs
-    chains at 24 temperatures that exchange their labels. The result with the smaller estimated error is returned.
-    Tempering needs factors of at most two nodes, and a budget for 300 sweeps (about 1,400 nodes of two states by
-    default). Forbidden pairs are allowed at high temperatures, so chains reach all allowed labelings.
+    If edges are so strong that messages may have several fixed points, or the estimated error of belief propagation is
+    above 0.05, the rest of the budget goes to parallel tempering: Gibbs chains at 24 temperatures that exchange their
+    labels. The result with the smaller estimated error is returned. Tempering needs factors of at most two nodes, and a
+    budget for 300 sweeps (about 1,200 nodes of two states by default). Forbidden pairs are allowed at high
+    temperatures, so chains reach all allowed labelings.
 
-    If the result is not exact, ``error`` is an upper estimate of the mean error of the node marginals: about 95 % of
-    estimates for messages, and 90 % for tempering, are above the true error. An estimate above 0.05 causes a warning.
-    For the estimate of belief propagation, the beliefs in the neighbourhoods of 32 nodes are summed exactly and
-    compared with the marginals. In large models, the comparison uses messages on parts of the model around these nodes.
+    If the result is not exact, ``error`` is an upper estimate of the mean error of the marginals of nodes, or of
+    factors if these have a larger error. It does not cover ``log_z``. An estimate above 0.05 causes a warning. For the
+    estimate of belief propagation, the beliefs in the neighbourhoods of 32 nodes are summed exactly and compared with
+    the marginals. In large models, the comparison uses messages on parts of the model around these nodes.
+    Neighbourhoods do not show that all beliefs belong to one of several modes, so the estimate is at least the
+    difference from tempering. Averages of messages that do not converge only have this difference as an estimate.
     Budgets "step" and "fast", which are for many calls, skip the estimate.
 
     If messages converge to a single fixed point, and all edges of a model of two states favour equal states, ``log_z``
@@ -131,19 +135,25 @@ class AutoMarginals(Automatic):
         # A mixture of several fixed points already has an error, and has no bound.
         if self.search and found.converged and found.error is None:
             found = _attach_bethe_bound(model, found)
-        error = None
-        if self.search and self.budget not in ("step", "fast"):
-            damping = max(self.damping, _tuning.DAMPING)
-            error = estimate_error(model, found, LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=damping))
-        found = found._replace(error=error)
-        # The estimate relies on a fixed point, so it is too low for averages of messages that did not converge.
-        if error is not None and (error > _tuning.MOST_ERROR or not found.converged):
-            most_cells = _tuning.TEMPERED_SHARE * Budget.of(self.budget).most_cells
-            sampled = compute_tempered_marginals(model, most_cells, n_threads)
-            if sampled is not None and sampled.error is not None and sampled.error < error:
-                found = sampled
+        is_estimated = self.search and self.budget not in ("step", "fast")
+        found = self._estimate_error(model, found, n_threads) if is_estimated else found._replace(error=None)
         self._warn(found)
         return found._replace(state=state)
+
+    def _estimate_error(self, model, found, n_threads):
+        """Return marginals with an estimated error, or those of parallel tempering if their estimate is smaller."""
+        error: Any = None
+        if found.converged:
+            messages = LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=max(self.damping, _tuning.DAMPING))
+            error = estimate_error(model, found, messages)
+            # Neighbourhoods show no errors in a model of several modes, if all beliefs are those of one mode.
+            if error is not None and error <= _tuning.MOST_ERROR and not _phases.may_have_phases(model):
+                return found._replace(error=error)
+        n_cells = _tuning.TEMPERED_SHARE * Budget.of(self.budget).most_cells
+        sampled: Any = compute_tempered_marginals(model, n_cells, n_threads)
+        if sampled is not None:
+            error = max(error or 0.0, compare_statistics(model, found, sampled))
+        return sampled if sampled is not None and sampled.error < error else found._replace(error=error)
 
     def _warn(self, found):
         """Warn of marginals that have not converged, or have a large estimated error."""

@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 from sklearn_crf._threads import make_range_runner
 from sklearn_crf.graphs import build_disjoint_union
 from sklearn_crf.inference._local_search import allocate_table_buffers, random_labels
-from sklearn_crf.inference._results import Marginals
+from sklearn_crf.inference._results import Marginals, compare_statistics
 from sklearn_crf.inference.local import _tuning
 from sklearn_crf.inference.local._gibbs import LabelChain
 from sklearn_crf.models import (
@@ -69,12 +69,12 @@ def _run_ladders(model, most_cells, n_threads):
     distributions unchanged. Labels travel from independent draws to the model, so that chains do not stay in one mode
     of a model with strong edges. The inverse temperatures are adapted until exchanges are equally frequent everywhere
     (S. Syed et al. Non-reversible parallel tempering. J. Royal Statistical Society B 84, 2022). ``log_z`` adds up the
-    ratios of the partition functions of neighbouring chains. ``error`` is a multiple of half the difference between the
-    marginals of the two ladders, which start from different labels.
+    ratios of the partition functions of neighbouring chains. ``error`` is a multiple of the difference between the
+    marginals of the two ladders, which start from different labels, and their mean.
     """
     # most_cells: limit of the work, in table cells of elimination; a cell takes as long as a state of a node in a sweep
     n_copies = _tuning.N_LADDERS * _tuning.N_TEMPERATURES
-    cells = n_copies * model.n_columns * (model.n_nodes + model.graph.n_edges / 8)
+    cells = n_copies * model.n_columns * (model.n_nodes + _tuning.WORK_OF_EDGE * model.graph.n_edges)
     n_sweeps = int(most_cells / max(cells, 1))
     if n_sweeps < _tuning.FEWEST_TEMPERED_SWEEPS:
         return None
@@ -137,10 +137,11 @@ class _Ladders:
         labels = self.labels[:, :-1], self.labels[:, -1]
         warm, cold = (self._build_ladder_chain(k, *own) for k, own in enumerate(zip(betas, labels, strict=True)))
         record = _Round(self.model, self.betas, n_sweeps, self.n_ladders)
+        buffers = record.buffers.reshape(len(record.buffers), -1, *self.model.tables.shape[1:])
         step = np.diff(self.betas)
         for sweep in range(n_sweeps):
             warm.sweep()
-            cold.sweep(record.totals, record.buffers)
+            cold.sweep(record.totals, buffers)
             self.labels[:, :-1] = warm.values.reshape(self.n_ladders, -1, self.n_nodes)
             self.labels[:, -1] = cold.values.reshape(self.n_ladders, -1)
             scores = record.scores[sweep] = self._score_labels()
@@ -164,11 +165,13 @@ class _Ladders:
         allowed = np.isfinite(model.unary)
         unary = np.where(allowed, betas[:, None, None] * np.where(allowed, model.unary, 0.0), -np.inf)
         weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
+        # Each cold chain has its own tables, so that the expected statistics of ladders can be compared.
+        n_types, n_tables = len(model.tables), n_copies if number else 1
         copies = PairwiseModel(
             self.graphs[number],
             unary.reshape(-1, model.n_columns),
-            model.tables,
-            np.tile(model.edge_type, n_copies),
+            np.tile(model.tables, (n_tables, 1, 1, 1)),
+            (model.edge_type + n_types * (np.arange(n_copies) % n_tables)[:, None]).ravel(),
             (betas[:, None, None] * weight).reshape(-1, weight.shape[1]),
             n_states=None if model.n_states is None else np.tile(model.n_states, n_copies),
         )
@@ -189,7 +192,7 @@ class _Round:
         self.betas, self.n_ladders = betas, n_ladders
         n_nodes, n_columns = model.unary.shape
         self.totals = np.zeros((n_ladders * n_nodes, n_columns))
-        self.buffers = allocate_table_buffers(model, len(self.totals))
+        self.buffers = np.stack([allocate_table_buffers(model, len(self.totals))] * n_ladders, axis=1)
         self.scores = np.empty((n_sweeps, n_ladders, len(betas)))
         self.rejected = np.zeros(len(betas) - 1)
 
@@ -197,19 +200,20 @@ class _Round:
         """Return the marginals of the model, averaged over sweeps and ladders."""
         n_sweeps = len(self.scores)
         by_ladder = self.totals.reshape(self.n_ladders, model.n_nodes, model.n_columns) / n_sweeps
-        unary = by_ladder.mean(axis=0)
-        error = min(1.0, _tuning.ERROR_FACTOR * 0.5 * np.abs(by_ladder - unary).sum(axis=2).mean())
+        tables = self.buffers.sum(axis=0) / n_sweeps
+        mean = Statistics(by_ladder.mean(axis=0), tables.mean(axis=0))
+        error = np.mean([compare_statistics(model, ladder, mean) for ladder in map(Statistics, by_ladder, tables)])
         log_z = self._estimate_log_z(model)
-        unary = unary.astype(model.dtype)
+        unary = mean.unary.astype(model.dtype)
         return Marginals(
             unary,
-            Statistics(unary, self.buffers.sum(axis=0) / (n_sweeps * self.n_ladders)),
+            Statistics(unary, mean.tables),
             log_z=log_z,
             log_z_terms=np.full(model.n_nodes, log_z / model.n_nodes),
             bound=None,
             n_iter=n_sweeps,
             method="parallel tempering",
-            error=float(error),
+            error=min(1.0, _tuning.ERROR_FACTOR * float(error)),
         )
 
     def _estimate_log_z(self, model):

@@ -44,7 +44,10 @@ SUMMED_NODES = 4096
 # With fewer sweeps, results are worse than with belief propagation (benchmarks/quality/auto_limits.py).
 N_LADDERS, N_TEMPERATURES, N_ADAPTATIONS, FEWEST_TEMPERED_SWEEPS = 2, 24, 5, 300
 
-# Ratio of the estimated error to half the difference between the marginals of both ladders.
+# Time of an edge in a sweep of a chain, relative to the time of a node.
+WORK_OF_EDGE = 0.375
+
+# Ratio of the estimated error to the difference between the marginals of a ladder and the mean of both ladders.
 # With 1, half of the estimates are too low.
 ERROR_FACTOR = 2.0
 
