@@ -15,6 +15,7 @@ from sklearn_crf.metrics import (
     flatten_nodes,
     make_node_scorer,
     node_accuracy_score,
+    node_classification_report,
     node_f1_score,
     node_jaccard_score,
     node_log_likelihood_score,
@@ -216,3 +217,11 @@ def test_labels_that_are_nan_are_named_without_a_warning(metric):
             pytest.raises(ValueError, match=f"Input {name} contains NaN: mark"),
         ):
             metric(*pair)
+
+
+@pytest.mark.parametrize("weight", [[1, 0], [1, 3], [[1, 0, 2], [1, 1]]])
+def test_reports_take_one_weight_per_example_or_node(weight):
+    true, found = [np.array(["a", "b", "a"]), np.array(["b", "a"])], [np.array(["a", "b", "b"]), np.array(["a", "a"])]
+    options = {"sample_weight": weight, "output_dict": True}
+    report = node_classification_report(true, found, **options)
+    assert report["accuracy"] == pytest.approx(node_accuracy_score(true, found, sample_weight=weight))

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.metrics import accuracy_score, classification_report, f1_score, jaccard_score
 
 from sklearn_crf import encoding
@@ -183,7 +182,7 @@ def _check_weights(weight):
 
 
 def node_classification_report(
-    y_true: ArrayLike, y_pred: ArrayLike, *, missing_label: object = None, digits: int = 3, **options: object
+    y_true: Any, y_pred: Any, *, missing_label: Any = None, digits: int = 3, sample_weight: Any = None, **options: Any
 ) -> str:
     """Return a text table of precision, recall and F1 of each class over labelled nodes.
 
@@ -195,6 +194,8 @@ def node_classification_report(
         Nodes with this true label are ignored.
     digits : int, default=3
         Number of decimals.
+    sample_weight : array-like, optional
+        See :func:`node_accuracy_score`.
     **options
         Further arguments of :func:`sklearn.metrics.classification_report`, such as ``target_names``.
 
@@ -218,8 +219,9 @@ def node_classification_report(
     weighted avg       0.85      0.80      0.78         5
     <BLANKLINE>
     """
-    true, pred, _ = flatten_nodes(y_true, y_pred, missing_label=missing_label)
-    return classification_report(true, pred, digits=digits, **options)
+    return _score_flat_nodes(
+        classification_report, y_true, y_pred, missing_label, sample_weight, digits=digits, **options
+    )
 
 
 def node_log_likelihood_score(
