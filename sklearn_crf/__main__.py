@@ -44,11 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _restore(io: Any, given: argparse.Namespace) -> np.ndarray:
     """Return the restored image."""
-    mask = None if given.mask is None else _convert_to_grey(io.imread(given.mask)) > 0
-    kernel = None if given.kernel is None else _convert_to_grey(io.imread(given.kernel)).astype(np.float64)
+    mask = None if given.mask is None else _convert_to_grey(_read_image(io, given.mask)) > 0
+    kernel = None if given.kernel is None else _convert_to_grey(_read_image(io, given.kernel)).astype(np.float64)
     noise = "auto" if given.noise is None else given.noise
     options = {"noise": noise, "jpeg": given.jpeg or "auto", "mask": mask, "kernel": kernel, "scale": given.scale}
-    return restore(io.imread(given.image), **options, quality=given.quality, n_jobs=given.jobs)
+    return restore(_read_image(io, given.image), **options, quality=given.quality, n_jobs=given.jobs)
 
 
 def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
@@ -75,10 +75,25 @@ def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
 
 def _read_colours(io: Any, path: Path) -> np.ndarray:
     """Read an image file as red, green and blue, (H, W, 3); transparent pixels become black."""
-    image = io.imread(path)
+    image = _read_image(io, path)
     if image.ndim == 2:
         return np.repeat(image[..., np.newaxis], 3, axis=2)
     return image[..., :3] * (image[..., 3:] > 0) if image.shape[2] == 4 else image[..., :3]
+
+
+def _read_image(io: Any, path: Path) -> np.ndarray:
+    """Read an image file upright, and with red, green and blue instead of the colours of print."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as file:
+            if file.mode == "CMYK":
+                file = file.convert("RGB")
+            elif file.getexif().get(0x0112, 1) == 1:  # orientation of the camera
+                return io.imread(path)
+            return np.asarray(ImageOps.exif_transpose(file))
+    except UnidentifiedImageError:
+        return io.imread(path)
 
 
 def _convert_to_grey(image: np.ndarray) -> np.ndarray:

@@ -70,6 +70,7 @@ OPTIONAL = {
     "distributed",
     "matplotlib",
     "pandas",
+    "PIL",
     "skimage",
     "ray",
     "rich",

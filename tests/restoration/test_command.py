@@ -76,3 +76,29 @@ def test_strokes_that_cannot_be_used_are_named(files, strokes, message, capsys):
     with pytest.raises(SystemExit):
         main(["label", str(files / "photo.png"), str(files / "strokes.png"), str(files / "out.png")])
     assert message in capsys.readouterr().err
+
+
+def test_command_turns_photographs_upright(tmp_path):
+    image_module = pytest.importorskip("PIL.Image", reason="photographs need Pillow")
+    photo = np.zeros((24, 40, 3), dtype=np.uint8)
+    photo[:12] = 200
+    tag = image_module.Exif()
+    tag[0x0112] = 6  # turned by 90 degrees
+    names = [str(tmp_path / name) for name in ("photo.jpg", "upright.png")]
+    image_module.fromarray(photo).save(names[0], exif=tag, quality=95)
+    main(["restore", *names, "--noise", "5"])
+    found = io.imread(names[1])
+    assert found.shape == (40, 24, 3)
+    assert found[:, :10].mean() < 20
+    assert found[:, -10:].mean() > 180
+
+
+def test_command_reads_colours_of_print(tmp_path):
+    image_module = pytest.importorskip("PIL.Image", reason="photographs need Pillow")
+    photo = np.full((24, 32, 3), [200, 90, 40], dtype=np.uint8)
+    names = [str(tmp_path / name) for name in ("print.jpg", "restored.png")]
+    image_module.fromarray(photo).convert("CMYK").save(names[0], quality=95)
+    main(["restore", *names, "--noise", "5"])
+    found = io.imread(names[1])
+    assert found.shape == photo.shape
+    assert np.abs(found.mean((0, 1)) - photo[0, 0]).max() < 10
