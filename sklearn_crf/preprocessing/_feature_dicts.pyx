@@ -201,7 +201,8 @@ cdef class _TokenReader:
         return self.add_names(value, entry)
 
     cdef int add_names(self, object names, _Name parent) except -1:
-        for name in names:
+        # The order of a set depends on the process.
+        for name in sorted(names, key=str) if isinstance(names, (set, frozenset)) else names:
             column = parent.parts.get(name) if type(name) is str else None
             if column is None:
                 if not isinstance(name, str):

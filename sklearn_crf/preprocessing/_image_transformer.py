@@ -30,6 +30,8 @@ def as_images(X):
         raise ValueError(
             f"X must be images of shape (n, H, W) or (n, H, W, C), got {X.shape}: pass one image as X[np.newaxis]."
         )
+    if is_stack(X) and X.ndim == 3 and X.shape[2] in (3, 4) and min(X.shape[:2]) > 4:
+        raise ValueError(f"X has shape {X.shape}, which may be one image in colours: pass it as X[np.newaxis].")
     if not len(X):
         raise ValueError("X holds no image.")
     images: list[np.ndarray] = []

@@ -217,7 +217,10 @@ def rows_of(x: Any) -> Any:
 def apply_to_rows(function: Callable[[Any], Any], rows: Any) -> Any:
     """Apply a function to rows; without rows, apply it to a row of zeros to find the column count of the result."""
     if rows.shape[0] or hasattr(rows, "columns"):
-        return function(rows)
+        found = function(rows)
+        if np.shape(found)[0] != rows.shape[0]:
+            raise ValueError(f"got {np.shape(found)[0]} rows for {rows.shape[0]} nodes: keep one row for each node.")
+        return found
     zeros = sp.csr_matrix((1, rows.shape[1]), dtype=rows.dtype)
     return function(zeros if sp.issparse(rows) else zeros.toarray())[:0]
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.ndimage import correlate
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sklearn_crf.preprocessing import FilterBank, NodeTransformer, _tuning
 
@@ -121,3 +121,14 @@ def test_bad_banks_are_named(bank, message):
 def test_another_number_of_channels_is_refused():
     with pytest.raises(ValueError, match="3 channels, but images in fit had 1"):
         FilterBank().fit(IMAGE[None]).transform(np.ones((1, 4, 4, 3)))
+
+
+def test_one_image_in_colours_is_not_many_grey_images():
+    with pytest.raises(ValueError, match=r"X has shape \(20, 24, 3\), which may be one image in colours"):
+        FilterBank().fit(np.ones((20, 24, 3)))
+
+
+def test_transformers_that_drop_rows_are_named():
+    transformer = NodeTransformer(FunctionTransformer(lambda rows: rows[1:]))
+    with pytest.raises(ValueError, match="got 39 rows for 40 nodes: keep one row for each node"):
+        transformer.fit_transform(np.ones((4, 10, 2)))

@@ -266,3 +266,8 @@ def test_errors_name_the_shard():
         SequenceVectorizer().fit(Shards.from_arrays([([], []), ([], [])]))
     with pytest.raises(ValueError, match=r"load must return the tuple .* got list for shard 0"):
         TRWCRF().fit(vectorizer.transform(Shards([0], lambda seed: [1, 2])))
+
+
+def test_sets_are_read_in_an_order_that_no_process_changes():
+    vectorizer = SequenceVectorizer().fit([[{"a": {"d", "a", "c", "b"}}, frozenset("zyx")]])
+    assert vectorizer.get_feature_names_out().tolist() == ["a:a", "a:b", "a:c", "a:d", "x", "y", "z"]
