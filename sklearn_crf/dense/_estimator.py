@@ -26,7 +26,7 @@ from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSear
 from sklearn_crf.dense._examples import check_channel_bandwidths, read_fitting_examples, read_training_data
 from sklearn_crf.dense._gaussian_kernels import Bilateral, GaussianKernel, Spatial, build_filters, check_kernels
 from sklearn_crf.dense._losses import ExpectedIoU, LogLoss
-from sklearn_crf.dense._training import DensePlan, Layout, Weights, choose_blur, train
+from sklearn_crf.dense._training import DensePlan, Layout, Weights, choose_blur, find_unit_of_scores, train
 from sklearn_crf.encoding import encode_y, scale_sample_weight, validate_sample_weight
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.models import DenseModel, clamped
@@ -270,7 +270,9 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         check_kernels(kernels)
         check_channel_bandwidths(self.kernels or (), data.color_range)
         n_features = data.input.n_scores if self.unaries == "linear" else None
-        layout = Layout(len(kernels), len(data.classes), self.compatibility, n_features)
+        is_learned = n_features is None and self.learning != "fixed"
+        unit = find_unit_of_scores(data.tasks) if is_learned else 1.0
+        layout = Layout(len(kernels), len(data.classes), self.compatibility, n_features, unit)
         former = self._get_former_weights(layout.start(kernels), data) if self.warm_start else None
         plan = DensePlan(
             kernels=tuple(kernels),

@@ -10,7 +10,13 @@ from sklearn_crf._reports import open_progress_reporter
 from sklearn_crf._threads import keep_tasks_in_process, limit_blas_threads, map_tasks
 from sklearn_crf.dense._gaussian_kernels import GaussianKernel, build_filters, compute_bandwidth_slopes
 from sklearn_crf.dense._losses import LogLoss
-from sklearn_crf.dense._tuning import ITERATIONS_PER_CHOICE, START_FACTORS
+from sklearn_crf.dense._tuning import (
+    ITERATIONS_PER_CHOICE,
+    LARGEST_SCORES,
+    ROWS_OF_UNIT,
+    SMALLEST_SCORES,
+    START_FACTORS,
+)
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.inference._results import as_finite
 from sklearn_crf.inference.local._dense_mean_field import DenseField
@@ -132,9 +138,10 @@ class Layout:
     """Conversion of the weights of a field to a flat vector, and back."""
 
     # n_features: number of features of linear unary scores; None if unary scores are given
+    # unit: number by which given scores are divided, so that their scale is about 1 in any unit
 
-    def __init__(self, n_kernels, n_classes, compatibility, n_features=None):
-        self.n_kernels, self.n_classes, self.n_features = n_kernels, n_classes, n_features
+    def __init__(self, n_kernels, n_classes, compatibility, n_features=None, unit=1.0):
+        self.n_kernels, self.n_classes, self.n_features, self._unit = n_kernels, n_classes, n_features, unit
         self.compatibility = compatibility
         self._upper = np.triu_indices(n_classes)
         equal = {"potts": [True], "diagonal": [True] * n_classes, "full": self._upper[0] == self._upper[1]}
@@ -155,7 +162,9 @@ class Layout:
         compatibility = weights.compatibility
         if self.compatibility == "full":
             compatibility = compatibility[:, *self._upper]
-        unary = [[weights.unary_scale]] if weights.coef is None else [weights.coef.ravel(), weights.intercept]
+        unary = (
+            [[weights.unary_scale * self._unit]] if weights.coef is None else [weights.coef.ravel(), weights.intercept]
+        )
         return np.concatenate([compatibility.ravel(), *unary])
 
     def unpack(self, flat):
@@ -169,7 +178,7 @@ class Layout:
             tables[:, *self._upper] = pairwise
             compatibility = tables + np.triu(tables, 1).transpose(0, 2, 1)
         if self.n_features is None:
-            return Weights(compatibility, float(unary[0]))
+            return Weights(compatibility, float(unary[0]) / self._unit)
         coef, intercept = np.split(unary, [self.n_classes * self.n_features])
         return Weights(compatibility, 1.0, coef.reshape(self.n_classes, -1).copy(), intercept.copy())
 
@@ -192,10 +201,21 @@ class Layout:
         if self.n_features is None:
             # Scores of -inf have derivative 0. They are left out, because 0 * inf would be NaN.
             moved = np.multiply(by_unary, rows, where=by_unary != 0, out=np.zeros_like(rows))
-            unary = [[moved.sum(dtype=np.float64)]]
+            unary = [[moved.sum(dtype=np.float64) / self._unit]]
         else:
             unary = [(by_unary.T @ rows).ravel(), by_unary.sum(axis=0, dtype=np.float64)]
         return np.concatenate([np.ravel(pairwise), *unary])
+
+
+def find_unit_of_scores(tasks):
+    """Return the power of two that is closest to a typical range of scores, or 1 if scores are of moderate size."""
+    # Rows may lie in files that are larger than memory.
+    some = [task.example.rows[:: 1 + len(tasks) * len(task.example.rows) // ROWS_OF_UNIT] for task in tasks]
+    rows = np.concatenate(some).astype(np.float64)
+    spread = np.max(rows, axis=1) - np.min(rows, axis=1, where=np.isfinite(rows), initial=np.inf)
+    spread = spread[(spread > 0) & np.isfinite(spread)]
+    typical = float(np.median(spread)) if len(spread) else 1.0
+    return 1.0 if SMALLEST_SCORES < typical < LARGEST_SCORES else 2.0 ** round(np.log2(typical))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -25,3 +25,7 @@ NARROW_RANGE = 0.1
 # An image has other units if all its colours lie within this fraction at the lower end of the range of fit.
 # A larger DARK_RANGE would reject dark images.
 DARK_RANGE = 0.02
+
+# Typical ranges of scores between which training needs no unit: with much larger or smaller scores, the gradient by the
+# scale of scores vanishes or dominates. The typical range is that of about ROWS_OF_UNIT pixels.
+SMALLEST_SCORES, LARGEST_SCORES, ROWS_OF_UNIT = 0.1, 1e3, 1000

@@ -482,3 +482,21 @@ def test_the_range_of_colours_is_that_of_fit(data):
         DenseCRF([Bilateral(6.0, 0.2)]).fit(X[:4], y[:4])
     with pytest.raises(ValueError, match="color_range must be two finite numbers"):
         DenseCRF(KERNELS, color_range=(3, 1)).fit(X[:4], y[:4])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_scores_may_have_any_unit(dtype):
+    rng = np.random.default_rng(0)
+    y = np.zeros((4, 16, 16), dtype=int)
+    y[:, 4:12, 5:14] = 1
+    colours = 60 + 120 * y[..., np.newaxis] + 10 * rng.normal(size=(4, 16, 16, 1))
+    scores = np.eye(2)[y] + rng.normal(size=(4, 16, 16, 2))
+    scores[0, 0, 0, 1 - y[0, 0, 0]] = -np.inf
+    expected = DenseCRF(image_channels=1).fit(np.concatenate([scores, colours], axis=-1), y)
+    for unit in (1e-12, 1e-6, 1e-2, 1e4, 1e6, 1e12):
+        X = np.concatenate([scores * unit, colours], axis=-1).astype(dtype)
+        field = DenseCRF(image_channels=1).fit(X, y)
+        assert field.score(X, y) > 0.98
+        assert field.unary_scale_ * unit == pytest.approx(expected.unary_scale_, rel=0.05)
+        again = field.set_params(warm_start=True).fit(X, y)
+        assert again.unary_scale_ * unit == pytest.approx(expected.unary_scale_, rel=0.05)
