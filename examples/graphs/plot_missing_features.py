@@ -42,15 +42,15 @@ print(f"weights of the marks: {np.round(field.coef_[:, 3], 2)}")
 # One recording
 # -------------
 
-figure, axes = plt.subplots(2, 1, figsize=(8, 3.6), sharex=True, layout="constrained")
+figure, axes = plt.subplots(2, 1, figsize=(8, 4.2), sharex=True, layout="constrained")
 axes[0].plot(X[30, :, 0], ".", label="first sensor")
 gaps = np.flatnonzero(np.isnan(X[30, :, 0]))
 axes[0].plot(gaps, np.full(len(gaps), -4.0), "|", color="C3", label="missing")
-axes[0].legend(loc="upper right", ncols=2)
+axes[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
 axes[1].step(np.arange(96), y[30], where="mid", label="true")
 found = field.predict(X[30:31])[0]
 axes[1].step(np.arange(96), found + 0.1, where="mid", label="found")
 axes[1].set_yticks(range(3), ["sleep", "rest", "walking"])
 axes[1].set_xlabel("step")
-axes[1].legend(loc="upper right", ncols=2)
+axes[1].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)
 plt.show()
