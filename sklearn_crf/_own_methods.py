@@ -111,7 +111,7 @@ def _fits(found: tuple[int, ...], shape: tuple[int | None, ...]) -> bool:
 def require_classes(classes: Any) -> None:
     """Raise ValueError unless classes are an array of distinct labels."""
     if not isinstance(classes, np.ndarray) or classes.ndim != 1 or not classes.size:
-        raise ValueError(f"classes_ must be an array of labels, got {classes!r}.")
+        raise ValueError(f"classes_ must be a 1-D array of at least one label, got {classes!r}.")
     if len(set(classes.tolist())) < len(classes):
         raise ValueError(f"classes_ must be distinct, got {classes.tolist()}.")
 

@@ -308,5 +308,8 @@ def _compute_costs(model: FactorGraph) -> tuple[list, list, float]:
     costs = [0.0 - model.dense_table(f).astype(np.float64) for f in range(model.n_factors)]
     top = 1.0 + sum(float(np.max(np.abs(table[table < np.inf]), initial=0.0)) for table in costs)
     if top > _LARGEST_COST:
-        raise ValueError(f"the scores sum up to {top - 1:.4g}, but costs in the file must stay below 2**53.")
+        raise ValueError(
+            f"the largest absolute scores of the factors of model sum to {top - 1:.4g}, but must sum to less than "
+            "2**53 in this format: scale the scores down."
+        )
     return scopes, costs, top

@@ -523,7 +523,7 @@ def _check_data(data, plan):
     if plan.layout.n_features is not None:
         if plan.loss is None:
             raise ValueError(
-                "unaries='linear' are learned, but learning='fixed' learns nothing: use another learning rule, or "
+                "unaries='linear' needs training, but learning='fixed' trains nothing: use another learning, or "
                 "unaries='scores'."
             )
         for i, example in enumerate(data.input.examples):

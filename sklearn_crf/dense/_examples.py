@@ -351,8 +351,8 @@ def read_examples(X, image_channels):
         wanted = (len(first.shape), first.scores.shape[-1], first.n_channels)
         if found != wanted:
             raise ValueError(
-                f"X[{i}] has {found[0]} axes, {found[1]} scores and {found[2]} image channels, but X[0] has "
-                f"{wanted[0]} axes, {wanted[1]} scores and {wanted[2]} image channels."
+                f"Examples must agree in the numbers of lattice axes, of scores per pixel and of channels: X[{i}] has "
+                f"{', '.join(map(str, found))}, but X[0] has {', '.join(map(str, wanted))}."
             )
         if example.kind != kind:
             image = None if example.image is None else example.image.astype(kind)

@@ -126,7 +126,7 @@ class Example:
             self._edge_type = _as_integers(edge_type, self.graph.n_edges, "edge_type", lowest=0)
         self.n_states = _as_integers(n_states, n_nodes, "n_states", lowest=1)
         if not isinstance(factors, Mapping | None):
-            raise ValueError(f"factors must be a dict of name to nodes, got {type(factors).__name__}.")
+            raise ValueError(f"factors must be a dict that maps names to nodes, got {type(factors).__name__}.")
         named = {name: _as_factors(value, name, n_nodes) for name, value in (factors or {}).items()}
         # An example with few nodes may have no factors of a type with many nodes.
         self.factors = {name: found for name, found in named.items() if len(found.scope)}

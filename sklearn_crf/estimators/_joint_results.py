@@ -186,7 +186,7 @@ def checked_spans(spans, encoded):
 
 def _check_span(span, i, n_nodes):
     if isinstance(span, str) or not hasattr(span, "__len__") or len(span) < 3:
-        raise ValueError(f"spans[{i}] must hold entities, (kind, start, stop), got {span!r}.")
+        raise ValueError(f"spans[{i}] must hold entities of the form (kind, start, stop), got {span!r}.")
     start, stop = (as_integer(end, f"an end of {span!r} in spans[{i}]", highest=n_nodes) for end in span[1:3])
     if start >= stop:
         raise ValueError(f"spans[{i}] has {span!r}, which has no node: an entity must stop after its start.")

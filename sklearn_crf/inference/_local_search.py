@@ -108,7 +108,7 @@ def copy_initial_labels(model, init):
     forbidden = np.flatnonzero(np.isneginf(np.take_along_axis(get_unary(model), labels[:, None], axis=1)[:, 0]))
     if len(forbidden):
         s = forbidden[0]
-        raise ValueError(f"init[{s}] is {labels[s]}, a state that unary forbids.")
+        raise ValueError(f"init[{s}] is {labels[s]}, a state whose score is -inf: choose an allowed state.")
     return labels
 
 

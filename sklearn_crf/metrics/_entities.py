@@ -148,7 +148,9 @@ def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: 
         if not 0 <= entity.start < entity.stop <= n_tokens:
             raise ValueError(f"{entity} in found is empty or outside of the n_tokens={n_tokens} tokens.")
         if entity.start < stop:
-            raise ValueError(f"{entity} in found overlaps the previous entity, which ends at {stop}.")
+            raise ValueError(
+                f"entities in found must not overlap, but {entity} starts before the stop={stop} of another one."
+            )
         stop = entity.stop
     for entity, prefixes in zip(ordered, ENTITY_SCHEMES[scheme].list_prefixes(ordered), strict=True):
         ending = f"-{entity.kind}" if entity.kind else ""

@@ -166,7 +166,8 @@ def _check_ascent(found, objective, start, **options):
     for name, values in vars(start).items():
         own = np.asarray(getattr(found.params, name), dtype=np.float64)
         if own.shape != values.shape or np.isnan(own).any():
-            raise ValueError(f"{name} must have shape {values.shape} and no NaN, got shape {own.shape}.")
+            got = "NaN" if own.shape == values.shape else f"shape {own.shape}"
+            raise ValueError(f"{name} of the solver's result must have shape {values.shape} and no NaN, got {got}.")
     return found
 
 

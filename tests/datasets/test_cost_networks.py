@@ -172,7 +172,7 @@ def test_scores_that_the_formats_cannot_hold(tmp_path):
             write_uai(tmp_path / "model.wcsp", model)
         write_uai(tmp_path / "model.cfn", model)
         assert_same_scores(read_uai(tmp_path / "model.cfn"), model)
-    with pytest.raises(ValueError, match=r"costs in the file must stay below 2\*\*53"):
+    with pytest.raises(ValueError, match=r"must sum to less than 2\*\*53"):
         write_uai(tmp_path / "model.cfn", FactorGraph.from_factors([2], [((0,), [0.0, 1e20])]))
     forbidden = FactorGraph.from_factors([2, 2], [((0,), [-np.inf] * 2), ((0, 1), SparseTable([[0, 1]], [-3.0]))])
     # No labeling is allowed, so all tables of the file may forbid all states.

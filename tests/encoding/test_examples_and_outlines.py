@@ -29,7 +29,7 @@ CHAINS = [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]]
         ((NODES, None), "edges is None: pass an empty list"),
         ((NODES, Example(NODES[:2], []).graph), "edges is a graph of 2 nodes, but node_features has 3 rows"),
         ((NODES, [[0, 1]], np.zeros((2, 1))), r"edge_features must have shape \(1, n_edge_features\), got \(2, 1\)"),
-        ((NODES, [], None, None, None, None, [[0, 1]]), "factors must be a dict of name to nodes, got list"),
+        ((NODES, [], None, None, None, None, [[0, 1]]), "factors must be a dict that maps names to nodes, got list"),
         ((NODES, [], None, None, None, None, {0: [[0, 1]]}), "must be strings, got 0"),
         ((NODES, [], None, None, None, None, {"a": [0, 1]}), r"factors\['a'\] must be integers of shape"),
         ((NODES, [], None, None, None, None, {"a": [[0, 3]]}), r"factors\['a'\] has the nodes \[0, 3\]"),
