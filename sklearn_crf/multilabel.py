@@ -462,7 +462,7 @@ def _build_row_examples(X, graph):
 
 
 def _build_joined_examples(X, graph):
-    """Build an example from each row; if rows are sparse and the graph has no cycle, join many rows in each example."""
+    """Build an example for each row, or for many rows together if X is sparse and the graph is a forest."""
     if not (sp.issparse(X) and graph.is_forest):
         return _build_row_examples(X, graph)
     n_labels, examples = graph.n_nodes, []

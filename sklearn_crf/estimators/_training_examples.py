@@ -307,7 +307,8 @@ def _average_labelled_weights(of_nodes, labels):
     return np.array([w[known].mean() if known.any() else 1.0 for w, known in zip(of_nodes, labelled, strict=True)])
 
 
-# With weights="auto", if there would be more node weights than this, only pairs seen in training get weights.
+# Maximum number of node weights for which weights="auto" gives a weight to every pair of a feature and a class. Above
+# it, only pairs that occur together in training have weights.
 _MANY_WEIGHTS = 100_000
 
 

@@ -399,7 +399,7 @@ class OddsField(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """State of message passing for a warm start: messages by the slot of the receiving node."""
+    """Messages for a warm start; row i of ``values`` is the message that arrives at slot i."""
 
     values: np.ndarray  # (2E, K), probabilities or scores
     as_scores: bool

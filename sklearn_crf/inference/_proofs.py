@@ -196,7 +196,7 @@ def _rows(scores: np.ndarray, counts: np.ndarray | None = None) -> tuple:
 
 def _group_factor_scores(model):
     used = np.bincount(model.table_id, minlength=model.n_tables).astype(np.float64)
-    # The score of unlisted joint states follows the listed scores of each table.
+    # In the block of each table, the default score of all unlisted joint states is inserted after the listed scores.
     scores = np.insert(model.log_table.astype(np.float64), model.table_ptr[1:], model.table_default)
     if len(used):
         yield scores, model.table_ptr[:-1] + np.arange(len(used)), used

@@ -374,7 +374,9 @@ def _is_worse_than_constant(risk, coef, decoding):
 
 @options
 class LoopyTraining(SmoothLearning):
-    """Bethe approximation by loopy belief propagation, which is exact on forests and not convex.
+    """Maximum likelihood with the Bethe approximation, computed by loopy belief propagation.
+
+    The approximation is exact on forests. On other graphs, the objective may not be convex.
 
     Parameters
     ----------

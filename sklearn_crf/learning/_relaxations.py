@@ -63,7 +63,7 @@ _FIRST_TOL = 3e-2
 
 @options
 class Relaxation(SmoothLearning):
-    r"""Learning by a convex upper bound on the log-partition, computed by message passing.
+    r"""Learning by a convex upper bound on the log-partition function, computed by message passing.
 
     .. math:: \tilde A(\theta) = \max_{\tau \in L} \langle \theta, \tau \rangle + \tilde H(\tau)
 
@@ -85,7 +85,7 @@ class Relaxation(SmoothLearning):
         probabilities, although no distribution over trees does so if the graph has a bridge. "snakes" are four paths
         that run back and forth through a lattice. "series_parallel" uses subgraphs with cliques of three nodes in place
         of trees, for a tighter bound that takes more time; examples must not have factors. "optimal" are the trees of
-        the tightest bound of each example; training finds trees and weights in turn. Your own trees, as in
+        the tightest bound of each example; training alternates between trees and weights. Your own trees, as in
         :class:`TightenBound`, or an array with the probability of each edge, need examples with equal graphs. In
         examples with factors, sets of factors without cycles take the place of trees, chosen by "covering", "uniform"
         or "optimal".
@@ -95,7 +95,7 @@ class Relaxation(SmoothLearning):
     tol : float, default=None
         Tolerance of the inner problem: change of messages, or difference between the marginals of trees. With None it
         decreases with the gradient, because bounds hold at any accuracy. The final tolerance is ten times the ``tol``
-        of the estimator, within 1e-6 and 1e-3, because errors of single messages cancel in the gradient.
+        of the estimator, clipped to the range 1e-6 to 1e-3, because errors of single messages cancel in the gradient.
 
     Examples
     --------
@@ -362,7 +362,7 @@ class OptimalEdgeProbabilities(OneProblem):
     max_iter : int, default=2000
         Maximum number of iterations of the inference of one example.
     tol : float, default=None
-        Tolerance of the inference. None is ten times the ``tol`` of the estimator, within 1e-6 and 1e-3.
+        Tolerance of the inference. None is ten times the estimator's ``tol``, clipped to the range 1e-6 to 1e-3.
 
     Examples
     --------

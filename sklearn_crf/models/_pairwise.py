@@ -448,13 +448,13 @@ def clamped(model: Any, labels: ArrayLike) -> Any:
 
     Parameters
     ----------
-    model : PairwiseModel, DenseModel or FactorGraph
+    model : PairwiseModel, DenseModel, SegmentModel or FactorGraph
     labels : array-like of shape (N,) of int
         State of each observed node, negative for nodes that are not observed.
 
     Returns
     -------
-    PairwiseModel or FactorGraph
+    PairwiseModel, DenseModel, SegmentModel or FactorGraph
         Model of the same type as ``model``.
 
     Raises

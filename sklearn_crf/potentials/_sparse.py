@@ -104,11 +104,13 @@ class SparsePotentials(LinearPotentials):
             parts.edge_coef[...] += self._compute_edge_gradient(part.tables)
 
     def curvature(self, examples, node_weights):
-        r"""Return the diagonal of the Hessian of the negative log-likelihood at zero weights, for independent edges.
+        r"""Return the diagonal of the Hessian of the negative log-likelihood at zero weights.
 
         .. math:: h_{f k} = \frac{1}{K} \Bigl(1 - \frac{1}{K}\Bigr) \sum_s \omega_s x_{s f}^2
 
-        For table weights, the variance of a label is replaced by the variance of the contribution of a pair of labels.
+        K is the number of classes, and :math:`\omega_s` is the weight of node s. Edges are treated as independent. For
+        table weights, the variance over pairs of labels of the coefficient of the weight takes the place of the
+        variance of the indicator of a label.
         """
         # node_weights: sequence of (N,); returns: (n_coef,), float64
         total = np.zeros(self.n_coef)

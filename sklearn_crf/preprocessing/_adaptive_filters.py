@@ -112,8 +112,8 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         ----------
         X : ndarray of shape (n, H, W) or (n, H, W, 1), or list of ndarray of shape (H, W) or (H, W, 1)
             Degraded images.
-        y : array-like of the shapes of X
-            Undegraded images, in the order of X.
+        y : array-like of the same shape as X, or list
+            Clean images, in the order of X.
 
         Returns
         -------
@@ -130,14 +130,14 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
 
     @fits
     def fit_transform(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
-        """Learn the filters, and restore each training image by filters learned from the other half of the images.
+        """Learn the filters, and restore each training image with filters learned from images without it.
 
         Parameters
         ----------
         X : ndarray of shape (n, H, W) or (n, H, W, 1), or list of ndarray of shape (H, W) or (H, W, 1)
             Degraded images. A single image is restored by filters learned from itself.
-        y : array-like of the shapes of X
-            Undegraded images, in the order of X.
+        y : array-like of the same shape as X, or list
+            Clean images, in the order of X.
 
         Returns
         -------

@@ -244,7 +244,7 @@ def _stack_frames(frames):
     stacked = pandas.concat(frames, ignore_index=True)
     for name in frames[0].columns:
         columns = [frame[name] for frame in frames]
-        # If categories differ between frames, pandas.concat converts them to objects.
+        # pandas.concat converts a categorical column to dtype object if its categories differ between frames.
         if all(isinstance(column.dtype, pandas.CategoricalDtype) for column in columns):
             stacked[name] = union_categoricals(columns, ignore_order=True)
     return stacked

@@ -243,9 +243,9 @@ class RegressionTreePotentials:
         return potentials, grown
 
     def project(self, coef, bounds):
-        """Project parameters to the nearest parameters whose precisions and slopes have eigenvalues within bounds.
+        """Project parameters onto the set in which the eigenvalues of precisions and slopes are within bounds.
 
-        Eigenvalues of precisions lie between both bounds, and eigenvalues of slopes between 0 and the upper bound.
+        Eigenvalues of precisions are within both bounds, and eigenvalues of slopes are from 0 to the upper bound.
         """
         # coef: (n_coef,); returns (n_coef,)
         projected = coef.copy()

@@ -243,7 +243,7 @@ def _attach_bethe_bound(model: Any, found: Any) -> Any:
     q /= q.sum(axis=1, keepdims=True)
     tails, heads = model.graph.edges.T
     a, b, alpha = q[tails, 1], q[heads, 1], np.expm1(gain)
-    # The root of a quadratic equation, in a form without cancellation.
+    # The probability that both ends are in state 1 is the smaller root of a quadratic, in a form without cancellation.
     linear = 1 + alpha * (a + b)
     root = np.sqrt(np.maximum(linear**2 - 4 * alpha * (1 + alpha) * a * b, 0.0))
     both = np.clip(2 * (1 + alpha) * a * b / (linear + root), np.maximum(0.0, a + b - 1), np.minimum(a, b))

@@ -172,7 +172,10 @@ class LocalPolytope:
         return scores
 
     def rounded(self, messages, confidence):
-        """Label nodes one by one, the most certain first, by the node's score plus the best value of its factors."""
+        """Label nodes one by one, the most certain first, with the state of the largest total score.
+
+        The total score is the score of the node plus the best values of its factors.
+        """
         # confidence: (N,); returns: (N,) int32
         around: dict[int, list] = {node: [] for node in self.free_nodes}
         for piece, message in zip(self.pieces, messages, strict=True):

@@ -86,7 +86,7 @@ def _run_ladders(model, most_cells, n_threads):
         length *= 2
     found = ladders.round(length).marginals(relaxed)
     forbidden = np.isneginf(model.tables)
-    # If labels of the model violate constraints, the chains have not found the allowed labelings.
+    # If sampled labelings contain too many forbidden pairs, the chains have not found the allowed labelings.
     if found.tables[forbidden].sum() > _tuning.MOST_FORBIDDEN:
         return None
     found.tables[forbidden] = 0

@@ -31,7 +31,7 @@ class LinearScores(NamedTuple):
 
     @classmethod
     def of(cls, potentials: Any, coef: np.ndarray, dtype: np.dtype) -> "LinearScores":
-        """Return the scores of linear potentials for given weights."""
+        """Unpack the weights of linear potentials, and convert them to ``dtype``."""
         weights = potentials.unpack(np.asarray(coef, dtype=np.float64))
         intercept = weights.intercept[0] if potentials.fit_intercept else np.zeros(0)
         each = weights.coef[0], intercept, potentials.form.expand(weights.edge_coef)
