@@ -210,8 +210,8 @@ class Layout:
 def find_unit_of_scores(tasks):
     """Return the power of two that is closest to a typical range of scores, or 1 if scores are of moderate size."""
     # Rows may lie in files that are larger than memory.
-    some = [task.example.rows[:: 1 + len(tasks) * len(task.example.rows) // ROWS_OF_UNIT] for task in tasks]
-    rows = np.concatenate(some).astype(np.float64)
+    scores = [task.example.scores.reshape(-1, task.example.scores.shape[-1]) for task in tasks]
+    rows = np.concatenate([own[:: 1 + len(tasks) * len(own) // ROWS_OF_UNIT] for own in scores]).astype(np.float64)
     spread = np.max(rows, axis=1) - np.min(rows, axis=1, where=np.isfinite(rows), initial=np.inf)
     spread = spread[(spread > 0) & np.isfinite(spread)]
     typical = float(np.median(spread)) if len(spread) else 1.0
