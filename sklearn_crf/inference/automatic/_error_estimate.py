@@ -117,18 +117,18 @@ class _Beliefs:
             model = self._build_ball_model(ball)
             if size == fewest or exact_inference(model, budget=_tuning.MOST_PROBED_CELLS) is not None:
                 break
-        is_whole = all(set(ball).issuperset(self.scopes[f]) for s in ball for f in self.factors_of[s])
+        is_whole = set(ball).issuperset(t for s in ball for f in self.factors_of[s] for t in self.scopes[f])
         half = ball if is_whole else self._grow_ball(node, max(1, len(ball) // 2))
         factors = [f for f in self.factors_of[node] if len(self.scopes[f]) > 1 and set(half).issuperset(self.scopes[f])]
-        exact = self._sum(ball, factors)
-        return factors, exact, exact if is_whole else self._sum(half, factors)
+        exact = self._sum(ball, model, factors)
+        return factors, exact, exact if is_whole else self._sum(half, self._build_ball_model(half), factors)
 
-    def _sum(self, ball, factors):
-        """Return the exact marginals of the first node of a ball and of some factors in the product of beliefs."""
-        found = run_marginals_unchecked(JunctionTree(), model := self._build_ball_model(ball))
+    def _sum(self, ball, model, factors):
+        """Return the exact marginals of the first node of a ball and of some factors in the model of the ball."""
+        found = run_marginals_unchecked(JunctionTree(), model)
         parts = np.split(found.statistics.log_table, model.table_ptr[1:-1])
         # Factors of the ball follow the scores of its nodes.
-        inside = sorted({f for s in ball for f in self.factors_of[s] if len(set(ball) & set(self.scopes[f])) > 1})
+        inside = sorted({f for s in ball for f in self.factors_of[s] if len({*self.scopes[f]}.intersection(ball)) > 1})
         tables = [parts[model.table_id[len(ball) + inside.index(f)]].reshape(self.joint[f].shape) for f in factors]
         return [found.unary[0, : self.n_states[ball[0]]], *tables]
 
