@@ -167,16 +167,17 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             if plane.shape != target.shape:
                 raise ValueError(f"y[{i}] must have the shape of X[{i}], {plane.shape}, got {target.shape}.")
         self.n_channels_ = 1
-        self.reach_ = 2 * self.radius + SMOOTHED_REACH + 1
+        self._shape = _FilterShape(self.period, self.radius, self.n_angles, self.n_strengths, self.n_coherences)
+        self.reach_ = self._shape.reach
         pairs = list(zip(planes, targets, strict=True))
-        start = _Moments.zeros(self._n_places, self._size)
+        start = _Moments.zeros(self._shape.n_places, self._shape.size)
         of_places = sum(map_coarse(self._sum_place_moments, pairs, self.n_jobs), start)
-        variance = np.trace(of_places.squares.sum(axis=0)) / sum(plane.size for plane in planes) / self._size
-        ridge = PULL_OF_PLACE * max(variance, np.finfo(float).tiny) * np.eye(self._size)
+        variance = np.trace(of_places.squares.sum(axis=0)) / sum(plane.size for plane in planes) / self._shape.size
+        ridge = PULL_OF_PLACE * max(variance, np.finfo(float).tiny) * np.eye(self._shape.size)
         self.place_filters_ = np.linalg.solve(of_places.squares + ridge, of_places.products[..., None])[..., 0]
         self._pull = self.shrinkage * max(variance, np.finfo(float).tiny)
         self.thresholds_ = self._quantiles(planes)
-        moments = [_Moments.zeros(self._n_kinds, self._size) for _ in range(2)]
+        moments = [_Moments.zeros(self._shape.n_kinds, self._shape.size) for _ in range(2)]
         for i, (plane, target) in enumerate(pairs):
             self._add_moments(plane, target, moments[i % 2], self._compute_structure(self._filtered(plane)))
         self.filters_ = self._solve_filters(moments[0] + moments[1])
@@ -184,22 +185,10 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
 
     @property
     def period_(self) -> int:
-        return self.period
-
-    @property
-    def _size(self):
-        return (2 * self.radius + 1) ** 2 + 1
-
-    @property
-    def _n_places(self):
-        return (-(-self.period // 2)) ** 2
-
-    @property
-    def _n_kinds(self):
-        return self._n_places * self.n_angles * self.n_strengths * self.n_coherences
+        return self._shape.period
 
     def _sum_place_moments(self, pair, n_threads):
-        found = _Moments.zeros(self._n_places, self._size)
+        found = _Moments.zeros(self._shape.n_places, self._shape.size)
         self._add_moments(*pair, found)
         return found
 
@@ -209,20 +198,21 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
 
     def _solve_filters(self, moments):
         """Return the filters of all kinds: a ridge solution, shrunk towards the filters of positions."""
-        start = np.repeat(self.place_filters_, self._n_kinds // len(self.place_filters_), axis=0)
+        start = np.repeat(self.place_filters_, self._shape.n_kinds // len(self.place_filters_), axis=0)
         off = moments.products - np.einsum("kij,kj->ki", moments.squares, start)
-        return start + np.linalg.solve(moments.squares + self._pull * np.eye(self._size), off[..., None])[..., 0]
+        return start + np.linalg.solve(moments.squares + self._pull * np.eye(self._shape.size), off[..., None])[..., 0]
 
     def _iterate_bands(self, plane, structure=None):
         """Yield, for each band of rows, the rows, means (h, W), inputs (h * W, size) and pixel kinds (h * W,)."""
         # plane: (H, W); structure: angle, strength and coherence at each pixel; None if kinds are positions
-        side, shape = 2 * self.radius + 1, plane.shape
-        padded = np.pad(plane, self.radius, mode="symmetric")
+        shape, period, radius = plane.shape, self._shape.period, self._shape.radius
+        side = 2 * radius + 1
+        padded = np.pad(plane, radius, mode="symmetric")
         windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side))
-        down, right = (np.arange(n) % self.period for n in shape)
-        turned = [own > self.period - 1 - own for own in (down, right)]
-        down, right = (np.minimum(own, self.period - 1 - own) for own in (down, right))
-        places = down[:, None] * -(-self.period // 2) + right
+        down, right = (np.arange(n) % period for n in shape)
+        turned = [own > period - 1 - own for own in (down, right)]
+        down, right = (np.minimum(own, period - 1 - own) for own in (down, right))
+        places = down[:, None] * -(-period // 2) + right
         mirrored = turned[0][:, None] ^ turned[1]
         for start in range(0, shape[0], BAND_ROWS):
             rows = slice(start, start + BAND_ROWS)
@@ -235,7 +225,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             kinds = places[rows]
             if structure is not None:
                 kinds = self._kinds([of_pixels[rows] for of_pixels in structure], kinds, mirrored[rows])
-            yield rows, means, inputs.reshape(-1, self._size), kinds.ravel()
+            yield rows, means, inputs.reshape(-1, self._shape.size), kinds.ravel()
 
     def _filtered(self, plane, structure=None, filters=None):
         """Restore an image (H, W) by the filters of kinds or, if no structure is given, by the filters of positions."""
@@ -265,16 +255,16 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             _, strength, coherence = self._compute_structure(self._filtered(plane))
             sampled.append(np.stack([strength.ravel()[::step], coherence.ravel()[::step]]))
         strength, coherence = np.concatenate(sampled, axis=1)
-        parts = (strength, self.n_strengths), (coherence, self.n_coherences)
+        parts = (strength, self._shape.n_strengths), (coherence, self._shape.n_coherences)
         return [np.quantile(own, np.arange(1, n) / n) for own, n in parts]
 
     def _kinds(self, structure, places, mirrored):
         angle, strength, coherence = structure
         angle = np.where(mirrored, -angle, angle)
-        turn = np.floor((angle / np.pi + 0.5) * self.n_angles + 0.5).astype(int) % self.n_angles
-        kinds = places * self.n_angles + turn
-        kinds = kinds * self.n_strengths + np.searchsorted(self.thresholds_[0], strength)
-        return kinds * self.n_coherences + np.searchsorted(self.thresholds_[1], coherence)
+        turn = np.floor((angle / np.pi + 0.5) * self._shape.n_angles + 0.5).astype(int) % self._shape.n_angles
+        kinds = places * self._shape.n_angles + turn
+        kinds = kinds * self._shape.n_strengths + np.searchsorted(self.thresholds_[0], strength)
+        return kinds * self._shape.n_coherences + np.searchsorted(self.thresholds_[1], coherence)
 
     def _restore(self, plane, filters):
         """Return an image (H, W, 2), restored by linear filters in channel 0 and by adaptive filters in channel 1."""
@@ -288,6 +278,32 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
 
     def _name_channel_features(self) -> list[str]:
         return ["linear", "adaptive"]
+
+
+class _FilterShape(NamedTuple):
+    """Parameters with which the filters were fitted. Users may set other parameters after ``fit``."""
+
+    period: int
+    radius: int
+    n_angles: int
+    n_strengths: int
+    n_coherences: int
+
+    @property
+    def size(self) -> int:
+        return (2 * self.radius + 1) ** 2 + 1
+
+    @property
+    def reach(self) -> int:
+        return 2 * self.radius + SMOOTHED_REACH + 1
+
+    @property
+    def n_places(self) -> int:
+        return (-(-self.period // 2)) ** 2
+
+    @property
+    def n_kinds(self) -> int:
+        return self.n_places * self.n_angles * self.n_strengths * self.n_coherences
 
 
 class _Moments(NamedTuple):

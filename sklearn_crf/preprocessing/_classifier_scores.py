@@ -179,8 +179,9 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return self._replace_features(X, self._compute_left_out_scores(X, y, cv))
 
     def _compute_left_out_scores(self, X, y, cv):
-        node_classifier = _NodeClassifier(self.estimator, _node_transformer.find_missing_label(self))
-        return cross_val_predict(node_classifier, X, y, cv=cv, n_jobs=self.n_jobs, method=self._choose_response())
+        nodes = _NodeClassifier(self.estimator, _node_transformer.find_missing_label(self))
+        method = self._choose_response(self.estimator)
+        return cross_val_predict(nodes, X, y, cv=cv, n_jobs=self.n_jobs, method=method)
 
     def _cross_validate_parts(self, examples, y, n_folds):
         """Return scores (n_nodes, n_columns) of each example, by cross-validation with each example split into parts.
@@ -219,7 +220,8 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
             Scores in place of features, in the layout of X; a 1-D object array if X is a list.
         """
         check_is_fitted(self)
-        return self._replace_features(X, getattr(self._nodes, self._choose_response())(X))
+        self._validate_params()
+        return self._replace_features(X, getattr(self._nodes, self._choose_response(self.estimator_))(X))
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> np.ndarray:
         """Return the names of the scores, followed by the names of the features if these are appended.
@@ -242,12 +244,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return np.array(names, dtype=object)
 
     def _fit(self, X, y):
-        if not hasattr(self.estimator, self._choose_response()):
-            others = [method for method in _METHODS if hasattr(self.estimator, method)]
-            raise ValueError(
-                f"method={self.method!r} is not a method of {type(self.estimator).__name__}, which has {others}: "
-                "choose one of its methods, or wrap the classifier in CalibratedClassifierCV."
-            )
+        self._choose_response(self.estimator)
         if isinstance(self.cv, str):
             check_is_fitted(self.estimator)
             nodes = _NodeClassifier(self.estimator)
@@ -271,8 +268,16 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         layout, X, _ = _node_transformer.read_nodes(X)
         return layout != "nodes" and np.ndim(X[0]) > 2
 
-    def _choose_response(self):
-        return "predict_proba" if self.method == "predict_log_proba" else self.method
+    def _choose_response(self, estimator):
+        """Return the name of the method to call, after checking that the classifier has this method."""
+        found = "predict_proba" if self.method == "predict_log_proba" else self.method
+        if not hasattr(estimator, found):
+            others = [method for method in _METHODS if hasattr(estimator, method)]
+            raise ValueError(
+                f"method={self.method!r} is not a method of {type(estimator).__name__}, which has {others}: "
+                "choose one of its methods, or wrap the classifier in CalibratedClassifierCV."
+            )
+        return found
 
     def _replace_features(self, X, scores):
         """Replace the features of X by node scores; keep the layout and the container of X."""

@@ -281,10 +281,13 @@ class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
         return self
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         if not self.transformers or not all(isinstance(part, ChannelTransformer) for part in self.transformers):
             raise InvalidParameterError(
                 f"transformers must be a list of image transformers, got {self.transformers!r}."
             )
+        for part in getattr(self, "transformers_", ()):
+            part._check_parameters()
 
     @property
     def period_(self) -> int:

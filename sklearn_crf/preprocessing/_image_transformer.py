@@ -109,7 +109,8 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         return self
 
     def _check_parameters(self) -> None:
-        """Raise InvalidParameterError for invalid parameters that the constraints alone do not detect."""
+        """Raise InvalidParameterError for invalid parameters, which users may also set after ``fit``."""
+        self._validate_params()
 
     def transform(self, X: ArrayLike) -> np.ndarray:
         """Compute the features of every pixel.
@@ -125,6 +126,7 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
             An array if X is an array, a 1-D object array if X is a list.
         """
         check_is_fitted(self)
+        self._check_parameters()
         images = as_images(X)
         if images[0].shape[2] != self.n_channels_:
             raise ValueError(f"X[0] has {images[0].shape[2]} channels, but images in fit had {self.n_channels_}.")

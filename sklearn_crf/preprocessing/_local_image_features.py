@@ -90,6 +90,7 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
         return [offset for offset in product(reach, reach) if offset != (0, 0)]
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         if not self.kinds or any(kind not in KINDS for kind in self.kinds):
             raise InvalidParameterError(f"kinds must be a tuple of names from {KINDS}, got {self.kinds!r}.")
         if not all(isinstance(scale, Real) and 0 < float(scale) < np.inf for scale in self.scales):

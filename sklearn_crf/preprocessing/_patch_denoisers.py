@@ -53,6 +53,7 @@ class PatchDenoiser(ChannelTransformer, auto_wrap_output_keys=None):
         return _MARGIN
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         # The names of features contain numeric parameters. Building the names therefore checks these parameters.
         self._name_channel_features()
 

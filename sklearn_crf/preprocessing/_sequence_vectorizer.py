@@ -128,12 +128,9 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             If a token is neither a mapping nor an iterable of strings, or a value is not a string, a finite number, a
             mapping or an iterable of strings. The error names the token and the feature.
         """
-        try:
-            is_float = np.dtype(self.dtype) in (np.float32, np.float64)
-        except TypeError:
-            is_float = False
-        if not is_float:
-            raise InvalidParameterError(f"dtype must be float32 or float64, got {self.dtype!r}.")
+        self._check_parameters()
+        self.__dict__.pop("edge_vocabulary_", None)
+        self._separator = self.separator
         if isinstance(X, Shards):
             self._learn_from_shards(X)
             return self.transform(X)
@@ -147,6 +144,16 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         self.vocabulary_ = vocabulary
         self.n_columns_ = len(self.vocabulary_)
         return chains
+
+    def _check_parameters(self) -> None:
+        """Raise InvalidParameterError for invalid parameters, which users may also set after ``fit``."""
+        self._validate_params()
+        try:
+            is_float = np.dtype(self.dtype) in (np.float32, np.float64)
+        except TypeError:
+            is_float = False
+        if not is_float:
+            raise InvalidParameterError(f"dtype must be float32 or float64, got {self.dtype!r}.")
 
     def _learn(self, X):
         """Learn the vocabulary from sequences; return the vocabulary and the chains."""
@@ -194,6 +201,9 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             transformed whenever a shard is loaded.
         """
         check_is_fitted(self)
+        self._check_parameters()
+        if hasattr(self, "edge_vocabulary_") != (self.edge_features is not None):
+            raise InvalidParameterError("edge_features was set or removed after fit: fit the vectorizer again.")
         if isinstance(X, Shards):
             return X.transformed(self)
         if self.edge_features is None:
@@ -237,7 +247,8 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         if isinstance(X, list | tuple) and any(isinstance(sequence, Mapping) for sequence in X[:1]):
             raise ValueError("X is one sequence, a list of dicts of features: pass a list of sequences, such as [X].")
         largest = float(np.finfo(self.dtype).max)
-        columns, values, token_ptr, lengths = read_tokens(X, vocabulary, self.separator, learns, largest)
+        separator = self.separator if learns else getattr(self, "_separator", self.separator)
+        columns, values, token_ptr, lengths = read_tokens(X, vocabulary, separator, learns, largest)
         return columns, None if values is None else values.astype(self.dtype, copy=False), token_ptr, lengths
 
     def _build_chains(self, columns, values, token_ptr, lengths, n_columns):
