@@ -12,15 +12,7 @@ from sklearn_crf.inference._local_search import allocate_table_buffers, random_l
 from sklearn_crf.inference._results import Marginals, compare_statistics
 from sklearn_crf.inference.local import _tuning
 from sklearn_crf.inference.local._gibbs import LabelChain
-from sklearn_crf.models import (
-    FactorGraph,
-    FactorStatistics,
-    PairwiseModel,
-    Statistics,
-    add_cells,
-    expand_edge_tables,
-    pairwise_model_of,
-)
+from sklearn_crf.models import FactorGraph, PairwiseModel, Statistics, expand_factors
 
 
 def compute_tempered_marginals(
@@ -31,33 +23,9 @@ def compute_tempered_marginals(
         return _run_ladders(model, most_cells, n_threads)
     if model.arity.max(initial=0) > 2:
         return None
-    pairs = expand_edge_tables(pairwise_model_of(model))
-    found = _run_ladders(pairs, most_cells, n_threads)
-    return None if found is None else found._replace(statistics=_convert_pair_statistics(model, pairs, found))
-
-
-def _convert_pair_statistics(model, pairs, found):
-    """Convert the statistics of a pairwise model to statistics of the factor graph that it represents.
-
-    Every edge of the pairwise model has its own table.
-    """
-    log_table, table_default = np.zeros(model.log_table.size), np.zeros(model.n_tables)
-    number = {edge: e for e, edge in enumerate(map(tuple, pairs.graph.edges.tolist()))}
-    for factors, scope in model.by_arity():
-        if scope.shape[1] == 0:
-            values = np.ones(len(factors))
-        elif scope.shape[1] == 1:
-            values = found.unary[scope[:, 0]]
-        else:
-            ends = list(map(tuple, scope.tolist()))
-            of_pairs = found.tables[:, 0]
-            values = np.stack([of_pairs[number[e]] if e in number else of_pairs[number[e[::-1]]].T for e in ends])
-        for states in np.ndindex(values.shape[1:]):
-            used = np.flatnonzero(np.all(np.less(states, model.n_states[scope]), axis=1))
-            cells = model.cells(factors[used], np.tile(np.array(states, dtype=np.int64), (len(used), 1)))
-            weights = values[(used, *states)].astype(np.float64)
-            add_cells(model, factors[used], cells, weights, log_table, table_default)
-    return FactorStatistics(log_table, table_default)
+    expanded = expand_factors(model)
+    found = _run_ladders(expanded.model, most_cells, n_threads)
+    return None if found is None else found._replace(statistics=expanded.pullback(model, found.statistics))
 
 
 def _run_ladders(model, most_cells, n_threads):
