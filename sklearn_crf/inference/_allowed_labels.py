@@ -11,7 +11,7 @@ from sklearn_crf.inference import _tuning
 from sklearn_crf.inference._local_search import Climber, Descent, improve_by_climbing, search_problem
 from sklearn_crf.inference._results import Refuted
 from sklearn_crf.kernels.local.local import ConstraintSearch
-from sklearn_crf.models import COUNT, DENSE, SPARSE, FactorGraph, compute_score_terms, decode_cells, score
+from sklearn_crf.models import COUNT, DENSE, SPARSE, FactorGraph, SmallFactors, compute_score_terms, decode_cells, score
 
 
 class TooManyConstraints(Exception):
@@ -146,17 +146,11 @@ class _Builder:
         model = self.model
         self.first = offsets_from_lengths(model.n_states)
         self._reserve(self.first[-1])
-        unary = np.zeros(self.first[-1])
-        by_arity = {scope.shape[1]: (factors, scope) for factors, scope in model.by_arity()}
-        if 1 in by_arity:
-            factors, nodes = by_arity[1][0], by_arity[1][1][:, 0]
-            row = np.repeat(np.arange(len(factors)), model.n_states[nodes])
-            state = np.arange(len(row)) - np.searchsorted(row, row)
-            scores = model.factor_scores(factors[row], state[:, None])
-            np.add.at(unary, self.first[nodes[row]] + state, scores)
+        scores = SmallFactors(model).node_scores(model, model.n_columns)
+        unary = scores[np.arange(model.n_columns) < model.n_states[:, None]]
         self._add_nodes(model.n_states, ~np.isneginf(unary), unary)
-        for arity, (factors, scope) in by_arity.items():
-            if arity > 1:
+        for factors, scope in model.by_arity():
+            if scope.shape[1] > 1:
                 for table in np.unique(model.table_id[factors]):
                     self._add_table(table, scope[model.table_id[factors] == table])
 

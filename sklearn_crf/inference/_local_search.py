@@ -19,7 +19,7 @@ from sklearn_crf.kernels.local.local import (
     change_costs,
     icm_update,
 )
-from sklearn_crf.models import DENSE, FactorGraph, PairwiseModel, check_labels, score
+from sklearn_crf.models import DENSE, FactorGraph, PairwiseModel, SmallFactors, check_labels, score
 from sklearn_crf.models._pairwise import get_kernel_weights
 from sklearn_crf.models._row_models import split_row_ranges, stored_rows
 
@@ -194,12 +194,6 @@ def _build_factor_problem(model):
     slot_node = model.scope[slots]
     node_slot = np.argsort(slot_node, kind="stable").astype(np.int32)
     n_in = np.bincount(slot_node, minlength=model.n_nodes)
-    unary = np.where(np.arange(model.n_columns) < model.n_states[:, None], 0.0, -np.inf)
-    single = np.flatnonzero(model.arity == 1)
-    nodes = model.scope[model.scope_ptr[single]]
-    for a in range(model.n_columns):
-        has = model.n_states[nodes] > a
-        np.add.at(unary[:, a], nodes[has], model.factor_scores(single[has], np.full((has.sum(), 1), a)))
     arrays = SearchProblem(
         n_states=model.n_states,
         node_ptr=offsets_from_lengths(n_in),
@@ -218,7 +212,7 @@ def _build_factor_problem(model):
         weight=np.zeros((0, 0)),
         forbidden=0.0,
     )
-    return arrays, unary
+    return arrays, SmallFactors(model).node_scores(model, model.n_columns)
 
 
 def _compute_strides(n_states, slot_ptr):

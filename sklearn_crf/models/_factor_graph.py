@@ -358,11 +358,7 @@ class FactorGraph(ChecksPickles):
         -------
         ndarray of shape (G,), float64
         """
-        cells = self.cells(factors, states)
-        scores = self.table_default[self.table_id[factors]].astype(np.float64)
-        stored = cells >= 0
-        scores[stored] = self.log_table[cells[stored]]
-        return scores
+        return read_cells(self, factors, self.cells(factors, states))
 
     def dense_table(self, factor: int) -> np.ndarray:
         """Return the scores of all joint states of a factor as an array, for a table of any kind.
@@ -449,3 +445,11 @@ def _compute_cell_numbers(states: np.ndarray, shape: np.ndarray) -> np.ndarray:
     for axis in range(states.shape[1]):
         numbers = numbers * shape[:, axis] + states[:, axis]
     return numbers
+
+
+def read_cells(model: FactorGraph, factors: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """Return the scores of factors at the given cells; a negative cell number means the default score."""
+    # factors, cells: (G,) of int; returns (G,) float64
+    scores = model.table_default[model.table_id[factors]].astype(np.float64)
+    scores[cells >= 0] = model.log_table[cells[cells >= 0]]
+    return scores

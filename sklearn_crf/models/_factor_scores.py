@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._numbers import as_integers, offsets_from_lengths
-from sklearn_crf.models._factor_graph import FactorGraph, build_trusted_factor_graph
+from sklearn_crf.models._factor_graph import FactorGraph, build_trusted_factor_graph, read_cells
 from sklearn_crf.models._factor_tables import DENSE
 from sklearn_crf.models._pairwise import (
     check_allowed_states,
@@ -168,7 +168,7 @@ def compute_changed_scores(model: FactorGraph, labels: np.ndarray) -> tuple[list
     changed = list(_iterate_changes(model, labels))
     scores = np.where(np.arange(model.n_columns) < model.n_states[:, None], 0.0, -np.inf)
     for part in changed:
-        np.add.at(scores, (part.node, part.state), _read_cells(model, part.factors, part.cells))
+        np.add.at(scores, (part.node, part.state), read_cells(model, part.factors, part.cells))
     return changed, scores
 
 
@@ -197,13 +197,13 @@ class SmallFactors:
 
     def constant(self, model) -> float:
         """Return the sum of the scores of factors without nodes."""
-        return float(_read_cells(model, *self._of_none).sum())
+        return float(read_cells(model, *self._of_none).sum())
 
     def node_scores(self, model, n_columns) -> np.ndarray:
         """Return the summed scores of single-node factors, with -inf in columns beyond a node's number of states."""
         # returns: (N, n_columns)
         scores = np.where(np.arange(n_columns) < self._n_states[:, None], 0.0, -np.inf)
-        np.add.at(scores, (self._node, self._state), _read_cells(model, *self._of_nodes))
+        np.add.at(scores, (self._node, self._state), read_cells(model, *self._of_nodes))
         return scores
 
     def add_statistics(self, model, unary, log_table, table_default) -> None:
@@ -217,10 +217,3 @@ class SmallFactors:
         # unary: (N, K)
         values = unary[self._node, self._state].astype(np.float64)
         add_cells(model, *self._of_nodes, values, log_table, table_default)
-
-
-def _read_cells(model, factors, cells):
-    """Return the scores of factors at the given cells; a negative cell number means the default score."""
-    scores = model.table_default[model.table_id[factors]].astype(np.float64)
-    scores[cells >= 0] = model.log_table[cells[cells >= 0]]
-    return scores
