@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
@@ -265,3 +266,32 @@ def is_coarse(model):
 
 def _compute_largest_score(scores: np.ndarray) -> float:
     return float(np.abs(scores).max(where=np.isfinite(scores), initial=0.0))
+
+
+class ProgramRows:
+    """Rows of a sparse matrix and their right-hand sides, collected in blocks for ``scipy.optimize.linprog``."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.rows: list[Any] = []
+        self.columns: list[Any] = []
+        self.values: list[Any] = []
+        self.right: list[Any] = []
+
+    def add(self, blocks: list[tuple], n_rows: int, right: Any = 0.0) -> int:
+        """Add rows given as blocks of (row, column, value), and return the index of the first row."""
+        for rows, columns, values in blocks:
+            self.rows.append(self.n + np.asarray(rows))
+            self.columns.append(columns)
+            self.values.append(np.broadcast_to(np.asarray(values, dtype=float), len(columns)))
+        self.right.append(np.broadcast_to(np.asarray(right, dtype=float), n_rows))
+        self.n += n_rows
+        return self.n - n_rows
+
+    def arrays(self, kind: str, n_columns: int) -> dict[str, Any]:
+        """Return the matrix and the right-hand sides by their names in linprog, or no entries if there are no rows."""
+        if not self.n:
+            return {}
+        entries = (np.concatenate(self.values), (np.concatenate(self.rows), np.concatenate(self.columns)))
+        matrix = sp.csr_matrix(entries, shape=(self.n, n_columns))
+        return {f"A_{kind}": matrix, f"b_{kind}": np.concatenate(self.right)}

@@ -3,9 +3,9 @@
 from itertools import product
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.optimize import linprog
 
+from sklearn_crf.inference._relaxed_problem import ProgramRows
 from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Statistics, add_cells
 
 # States with smaller marginals count as unused.
@@ -122,11 +122,11 @@ def _bound_of_more_states(tables, tail, head):
     cell = np.arange(n_edges * n_columns**2)
     edge, a, b = np.unravel_index(cell, tables.shape)
     kept = b < n_columns - 1
-    rows = np.concatenate((edge * n_columns + a, n_edges * n_columns + (edge * (n_columns - 1) + b)[kept]))
-    columns = np.concatenate((cell, cell[kept]))
-    right = np.concatenate((tail.ravel(), head[:, :-1].ravel()))
-    sums = sp.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(right), len(cell)))
-    found = linprog(-tables.ravel(), A_eq=sums, b_eq=right, bounds=(0, None), method="highs")
+    rows = ProgramRows()
+    rows.add([(edge * n_columns + a, cell, 1.0)], tail.size, tail.ravel())
+    of_head = edge * (n_columns - 1) + b
+    rows.add([(of_head[kept], cell[kept], 1.0)], n_edges * (n_columns - 1), head[:, :-1].ravel())
+    found = linprog(-tables.ravel(), **rows.arrays("eq", len(cell)), bounds=(0, None), method="highs")
     if found.status != 0:
         raise RuntimeError(f"linprog found no marginals of edges: {found.message}")
     return np.maximum(found.x, 0.0).reshape(tables.shape)

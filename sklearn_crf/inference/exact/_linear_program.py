@@ -3,13 +3,12 @@
 from typing import ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._local_search import Descent
-from sklearn_crf.inference._relaxed_problem import iterate_table_blocks
+from sklearn_crf.inference._relaxed_problem import ProgramRows, iterate_table_blocks
 from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._local_polytope import CountPiece, LocalPolytope
@@ -155,7 +154,7 @@ class _Program:
         if not self.start:
             return {}, [[] for _ in polytope.pieces], 0
         self.cost = np.zeros(self.n_variables)
-        self.equal, self.below = _Rows(), _Rows()
+        self.equal, self.below = ProgramRows(), ProgramRows()
         for node, first in self.start.items():
             columns = first + np.arange(len(polytope.unary[node]))
             self.cost[columns] = -polytope.unary[node]
@@ -220,29 +219,3 @@ class _Program:
         for i, (message, place) in enumerate(zip(messages, piece.place, strict=True)):
             message[place] = dual[rows + i]
         return messages
-
-
-class _Rows:
-    """Rows of a sparse matrix, collected in blocks."""
-
-    def __init__(self):
-        self.n = 0
-        self.rows, self.columns, self.values, self.right = [], [], [], []
-
-    def add(self, blocks, n_rows, right=0.0):
-        """Add rows given as blocks of (row, column, value), and return the index of the first row."""
-        for rows, columns, values in blocks:
-            self.rows.append(self.n + np.asarray(rows))
-            self.columns.append(columns)
-            self.values.append(np.broadcast_to(np.asarray(values, dtype=float), len(columns)))
-        self.right.append(np.full(n_rows, right))
-        self.n += n_rows
-        return self.n - n_rows
-
-    def arrays(self, kind, n_columns):
-        """Return the rows as arguments of linprog."""
-        if not self.n:
-            return {}
-        entries = (np.concatenate(self.values), (np.concatenate(self.rows), np.concatenate(self.columns)))
-        matrix = sp.csr_matrix(entries, shape=(self.n, n_columns))
-        return {f"A_{kind}": matrix, f"b_{kind}": np.concatenate(self.right)}

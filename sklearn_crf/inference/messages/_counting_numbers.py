@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._factor_forests import choose_factor_forests, keep_by_arguments
+from sklearn_crf.inference._relaxed_problem import ProgramRows
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 
@@ -164,15 +164,13 @@ def _solve_split(slot_node: np.ndarray, slot_factor: np.ndarray, node: np.ndarra
     """
     n_slots = len(slot_node)
     slots = np.arange(n_slots)
-    at_factor = sp.csr_matrix((np.ones(n_slots), (slot_factor, slots)), shape=(len(factor), n_slots + 1))
-    at_factor = at_factor + sp.csr_matrix(
-        (np.ones(len(factor)), (np.arange(len(factor)), np.full(len(factor), n_slots))), shape=at_factor.shape
-    )
-    at_node = sp.csr_matrix((-np.ones(n_slots), (slot_node, slots)), shape=(len(node), n_slots + 1))
+    rows = ProgramRows()
+    factors, last = np.arange(len(factor)), np.full(len(factor), n_slots)
+    rows.add([(slot_factor, slots, 1.0), (factors, last, 1.0)], len(factor), factor)
+    rows.add([(slot_node, slots, -1.0)], len(node), node)
     found = linprog(
         np.append(np.zeros(n_slots), -1.0),
-        A_ub=sp.vstack((at_factor, at_node)),
-        b_ub=np.concatenate((factor, node)),
+        **rows.arrays("ub", n_slots + 1),
         bounds=[(0, None)] * n_slots + [(None, None)],
         method="highs",
     )

@@ -17,6 +17,7 @@ from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._local_search import improve_by_climbing
 from sklearn_crf.inference._proofs import Proof
+from sklearn_crf.inference._relaxed_problem import ProgramRows
 from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, score
@@ -258,75 +259,44 @@ class _CycleProgram:
             of_root = slice(n_edges - cuts.n_nodes, n_edges)
             self.upper[of_root][cuts.forbidden_states[:, 1]] = 0.0
             self.lower[of_root][cuts.forbidden_states[:, 0]] = 1.0
-        self.equal, self.equals = self._build_equations()
+        self.equal = ProgramRows()
+        self._forbid_pairs()
+        self._join_factors()
         self.copies = _TwoCopies(cuts.graph)
         self.work = 0.0
 
-    def _build_equations(self) -> tuple:
-        """Return the equations of forbidden pairs and of the probabilities of factors, or (None, None)."""
-        parts = [part for part in (self._forbid_pairs(), self._join_factors()) if part is not None]
-        if not parts:
-            return None, None
-        matrices, right = zip(*parts, strict=True)
-        return sp.vstack(matrices, format="csr"), np.concatenate(right)
-
-    def _forbid_pairs(self) -> tuple | None:
-        """Return equations that set the probability of each forbidden pair of states to zero."""
-        pairs, weight = self.cuts.forbidden_pairs, self.cuts.weight
-        if not len(pairs):
-            return None
-        e, a, b = pairs.T
-        first = len(weight) - self.cuts.n_nodes
+    def _forbid_pairs(self) -> None:
+        """Add equations that set the probability of each forbidden pair of states to zero."""
+        e, a, b = self.cuts.forbidden_pairs.reshape(-1, 3).T
+        first = len(self.cuts.weight) - self.cuts.n_nodes
         tail, head = self.cuts.graph.edges[e].T
         # Twice the probability of (0, 0) is 2 - x_s - x_t - x_st.
         # Twice the probability of (1, 1) is x_s + x_t - x_st, and twice the probability of (1, 0) is x_s - x_t + x_st.
-        signs = np.stack((np.where(a, 1.0, -1.0), np.where(b, 1.0, -1.0), np.where(a == b, -1.0, 1.0)), axis=1)
-        rows = np.repeat(np.arange(len(pairs)), 3)
-        columns = np.stack((first + tail, first + head, e), axis=1).ravel()
-        matrix = sp.csr_matrix((signs.ravel(), (rows, columns)), shape=(len(pairs), len(self.cost)))
-        return matrix, -2.0 * ((a == 0) & (b == 0))
+        signs = np.where(a, 1.0, -1.0), np.where(b, 1.0, -1.0), np.where(a == b, -1.0, 1.0)
+        blocks = list(zip([np.arange(len(e))] * 3, (first + tail, first + head, e), signs, strict=True))
+        self.equal.add(blocks, len(e), -2.0 * ((a == 0) & (b == 0)))
 
-    def _join_factors(self) -> tuple | None:
-        """Return equations by which the probabilities of a factor sum to one and agree with the edges of its nodes."""
-        n_nodes, n_edges = self.cuts.n_nodes, len(self.cuts.weight)
-        if not self.cuts.factors:
-            return None
+    def _join_factors(self) -> None:
+        """Add equations by which the probabilities of a factor sum to one and agree with the edges of its nodes."""
+        n_nodes, first = self.cuts.n_nodes, len(self.cuts.weight)
         edge_of = {tuple(sorted(pair)): e for e, pair in enumerate(self.cuts.graph.edges.tolist())}
-        rows: list[np.ndarray] = []
-        columns: list[np.ndarray] = []
-        values: list[np.ndarray] = []
-        right: list[float] = []
-        first = n_edges
         for scope, table in self.cuts.factors:
             states = np.indices(table.shape).reshape(table.ndim, -1)
             # The additional node of state 0 has the last number.
             ends, states = [*scope.tolist(), n_nodes], np.vstack((states, np.zeros_like(states[:1])))
             cells = np.arange(states.shape[1]) + first
             first += len(cells)
-            equations: list[tuple[int | None, np.ndarray]] = [(None, cells)]
+            self.equal.add([(np.zeros_like(cells), cells, 1.0)], 1, 1.0)
             for i, j in combinations(range(len(ends)), 2):
-                equations.append((edge_of[tuple(sorted((ends[i], ends[j])))], cells[states[i] != states[j]]))
-            for edge, summed in equations:
-                rows.append(np.full(len(summed) + (edge is not None), len(right)))
-                columns.append(np.append(summed, [] if edge is None else edge))
-                values.append(np.append(np.ones(len(summed)), [] if edge is None else -1.0))
-                right.append(1.0 if edge is None else 0.0)
-        entries = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns).astype(np.int64))
-        return sp.csr_matrix(entries, shape=(len(right), len(self.cost))), np.array(right)
+                summed = cells[states[i] != states[j]]
+                edge = np.array([edge_of[tuple(sorted((ends[i], ends[j])))]])
+                self.equal.add([(np.zeros_like(summed), summed, 1.0), ([0], edge, -1.0)], 1)
 
     def solve(self) -> tuple:
         """Solve the program; return a solution (E,) and the upper bound on scores that the dual variables give."""
-        below, limit = _build_inequalities(self.rows, len(self.cost))
+        program = self.equal.arrays("eq", len(self.cost)) | _build_inequalities(self.rows, len(self.cost))
         cost = self.cost * self.scale
-        found = linprog(
-            cost,
-            A_ub=below,
-            b_ub=limit,
-            A_eq=self.equal,
-            b_eq=self.equals,
-            bounds=np.stack((self.lower, self.upper), axis=1),
-            method="highs-ds",
-        )
+        found = linprog(cost, **program, bounds=np.stack((self.lower, self.upper), axis=1), method="highs-ds")
         if found.status == 2:
             raise Infeasible("model is infeasible: its relaxation over cycles has no solution.")
         if found.status != 0:
@@ -335,19 +305,19 @@ class _CycleProgram:
         self.work += float(found.nit) ** 2
         # Multipliers with the right sign always give a valid bound.
         least, price = 0.0, cost.copy()
-        if below is not None:
+        if "A_ub" in program:
             multiplier = np.maximum(-found.ineqlin.marginals, 0.0)
-            price += below.T @ multiplier
-            least -= limit @ multiplier
-        if self.equal is not None:
-            price -= self.equal.T @ found.eqlin.marginals
-            least += self.equals @ found.eqlin.marginals
+            price += program["A_ub"].T @ multiplier
+            least -= program["b_ub"] @ multiplier
+        if "A_eq" in program:
+            price -= program["A_eq"].T @ found.eqlin.marginals
+            least += program["b_eq"] @ found.eqlin.marginals
         least += float(np.minimum(price * self.lower, price * self.upper).sum())
         bound = self.cuts.constant + self.cuts.weight.sum() - 2.0 * least / self.scale
         solution = np.clip(found.x, 0.0, 1.0)
         # Drop inequalities of long cycles that are far from tight. The search finds them again if they are needed.
-        if below is not None:
-            tight = limit - below @ solution < 0.5
+        if "A_ub" in program:
+            tight = program["b_ub"] - program["A_ub"] @ solution < 0.5
             self.rows = {row for row, keep in zip(self.rows, tight, strict=True) if keep or len(row) <= 4}
         return solution[: len(self.cuts.weight)], float(bound)
 
@@ -360,13 +330,14 @@ class _CycleProgram:
         return bool(added)
 
 
-def _build_inequalities(rows: set, n_edges: int) -> tuple:
-    """Return the matrix and the limits of the inequalities, or (None, None) if there are none."""
+def _build_inequalities(rows: set, n_edges: int) -> dict:
+    """Return the inequalities as arguments of linprog."""
     if not rows:
-        return None, None
-    number, edge, sign = zip(*((k, e, s) for k, row in enumerate(rows) for e, s in row), strict=True)
-    matrix = sp.csr_matrix((np.array(sign, dtype=float), (number, edge)), shape=(len(rows), n_edges))
-    return matrix, np.array([sum(s > 0 for _, s in row) - 1.0 for row in rows])
+        return {}
+    number, edge, sign = np.array([(k, e, s) for k, row in enumerate(rows) for e, s in row]).T
+    found = ProgramRows()
+    found.add([(number, edge, sign)], len(rows), np.bincount(number, sign > 0) - 1.0)
+    return found.arrays("ub", n_edges)
 
 
 def _iterate_short_cycles(cuts):
