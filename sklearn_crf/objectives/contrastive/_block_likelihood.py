@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import logsumexp
 
 from sklearn_crf._numbers import as_array, offsets_from_lengths
 from sklearn_crf.graphs import Graph, build_trusted_graph
@@ -23,75 +22,6 @@ from sklearn_crf.models import (
 )
 from sklearn_crf.objectives._base import Loss, Objective
 
-# Maximum number of joint states of an enumerated block, and number of joint states that are enumerated in one step.
-_MOST_STATES = 2**12
-_STEP = 2**20
-
-
-def takes_enumeration(size, n_columns):
-    """Return whether the largest block has few enough joint states to enumerate."""
-    return n_columns ** int(size.max(initial=0)) <= _MOST_STATES
-
-
-def enumerate_marginals(model, start, size):
-    """Compute the statistics and log-partitions of separate blocks of nodes by enumeration."""
-    # start: (n_blocks,), first node of each block
-    # size: (n_blocks,), number of nodes of each block, which are consecutive
-    unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
-    terms = np.zeros(len(unary))
-    for n_nodes, first, edges in _group_equal_blocks(model.graph, start, size):
-        step = max(1, _STEP // model.n_columns**n_nodes)
-        for begin in range(0, len(first), step):
-            part = slice(begin, begin + step)
-            _add_marginals(
-                model, n_nodes, first[part], [(ends, row[part]) for ends, row in edges], unary, tables, terms
-            )
-    return Statistics(unary, tables), terms
-
-
-def _group_equal_blocks(graph, start, size):
-    """Yield, for each group of blocks with equal graphs, the block size, the first nodes, and the edges."""
-    owner = np.searchsorted(start, graph.edges[:, 0], side="right") - 1
-    order = np.argsort(owner, kind="stable")
-    bounds = np.searchsorted(owner[order], np.arange(len(start) + 1))
-    groups: dict[tuple, list] = {}
-    for block, first in enumerate(start):
-        rows = order[bounds[block] : bounds[block + 1]]
-        shape = int(size[block]), tuple(map(tuple, (graph.edges[rows] - first).tolist()))
-        groups.setdefault(shape, []).append((first, rows))
-    for (n_nodes, ends), members in groups.items():
-        rows = np.array([rows for _, rows in members], dtype=np.int64).reshape(len(members), len(ends))
-        yield n_nodes, np.array([first for first, _ in members]), list(zip(ends, rows.T, strict=True))
-
-
-def _add_marginals(model, n_nodes, first, edges, unary, tables, terms):
-    n_columns = model.n_columns
-    joint = np.zeros((len(first), *[n_columns] * n_nodes))
-    for node in range(n_nodes):
-        joint += _spread(model.unary[first + node], (node,), n_nodes)
-    for (tail, head), rows in edges:
-        scores = model.edge_tables(rows)
-        joint += _spread(scores if tail < head else scores.swapaxes(1, 2), sorted((tail, head)), n_nodes)
-    axes = tuple(range(1, n_nodes + 1))
-    log_z = logsumexp(joint, axis=axes, keepdims=True)
-    terms[first] = log_z.ravel()
-    joint = np.exp(joint - log_z)
-    for node in range(n_nodes):
-        unary[first + node] = joint.sum(axis=tuple(axis for axis in axes if axis != node + 1))
-    for (tail, head), rows in edges:
-        pairs = joint.sum(axis=tuple(axis for axis in axes if axis not in (tail + 1, head + 1)))
-        pairs = pairs if tail < head else pairs.swapaxes(1, 2)
-        weight = np.ones((len(rows), 1)) if model.edge_weight is None else model.edge_weight[rows]
-        np.add.at(tables, model.edge_type[rows], weight[:, :, None, None] * pairs[:, None])
-
-
-def _spread(values, positions, n_nodes):
-    """Reshape the values of one or two nodes per block for broadcasting over the joint states of the block."""
-    shape = [1] * n_nodes
-    for position in positions:
-        shape[position] = values.shape[1]
-    return values.reshape(len(values), *shape)
-
 
 class BlockLikelihood(Objective):
     r"""Negative log-probability of the labels of each block, given the labels of all nodes outside the block.
@@ -100,7 +30,7 @@ class BlockLikelihood(Objective):
 
     With blocks of single nodes, the loss is the pseudolikelihood. With one block of all nodes, it is the likelihood.
     Blocks may overlap and need not cover all nodes. Inference inside blocks is exact: by message passing if no block
-    has a cycle, by enumeration if blocks have few joint states, and otherwise by elimination.
+    has a cycle, and otherwise by elimination.
 
     Source: generalised pseudolikelihood; Vickrey, Lin, Koller 2010, section 2.1.
 
@@ -151,16 +81,12 @@ class BlockLikelihood(Objective):
                 "a block has an unlabelled node, or a node with an unlabelled neighbour: leave such nodes out."
             )
         blocks = layout.model(model, labels)
-        if not layout.graph.is_forest and takes_enumeration(layout.size, model.n_columns):
-            statistics, log_z = enumerate_marginals(blocks, layout.start, layout.size)
-        else:
-            found = (TreeInference() if layout.graph.is_forest else JunctionTree()).marginals(blocks)
-            statistics, log_z = found.statistics, found.log_z_terms
+        found = (TreeInference() if layout.graph.is_forest else JunctionTree()).marginals(blocks)
         truth = labels[layout.node]
-        terms = log_z - compute_score_terms(blocks, truth)
+        terms = found.log_z_terms - compute_score_terms(blocks, truth)
         if not np.all(terms < np.inf):
             raise ValueError("the labels are forbidden by the scores of their states or of a pair of states.")
-        statistics = statistics.minus(compute_labeling_statistics(blocks, truth))
+        statistics = found.statistics.minus(compute_labeling_statistics(blocks, truth))
         return Loss(
             statistics=layout.pullback(model, labels, statistics),
             terms=np.bincount(layout.node, terms, minlength=len(labels)),
@@ -252,10 +178,8 @@ class _Layout:
     """
 
     def __init__(self, graph: Graph, blocks: Sequence):
-        self.size = np.array([len(block) for block in blocks], dtype=np.int64)
-        self.start = np.cumsum(self.size) - self.size
         self.node = np.concatenate([*blocks, np.zeros(0, dtype=np.int64)])
-        block_of = np.repeat(np.arange(len(blocks)), self.size)
+        block_of = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
         ptr, neighbor, half_edge, _ = graph.incidence
         n_slots = ptr[self.node + 1] - ptr[self.node]
         copy = np.repeat(np.arange(len(self.node)), n_slots)

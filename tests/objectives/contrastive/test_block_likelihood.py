@@ -14,7 +14,6 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import BruteForce
 from sklearn_crf.models import PairwiseModel
 from sklearn_crf.objectives import AssignmentSets, BlockLikelihood, Likelihood
-from sklearn_crf.objectives.contrastive import _block_likelihood
 
 
 def by_sets(model, labels, blocks):
@@ -45,10 +44,7 @@ def test_blocks_are_sets_of_all_their_labelings(model, seed):
 
 
 @pytest.mark.parametrize("kind", ["tied", "typed", "weighted", "untied"])
-@pytest.mark.parametrize("way", ["enumeration", "elimination"])
-def test_windows_of_a_grid(kind, way, monkeypatch):
-    if way == "elimination":
-        monkeypatch.setattr(_block_likelihood, "takes_enumeration", lambda size, n_columns: False)
+def test_windows_of_a_grid(kind):
     model = random_model("grid", 3, kind, seed=2)
     labels = BruteForce().sample(model, 1, random_state=1)[0]
     index = np.arange(9).reshape(3, 3)
