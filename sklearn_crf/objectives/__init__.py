@@ -5,7 +5,7 @@ from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
 from sklearn_crf.objectives._sharded_risk import ShardedRisk
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 from sklearn_crf.objectives.contrastive._block_likelihood import BlockLikelihood
-from sklearn_crf.objectives.contrastive._contrastive_sets import ContrastiveSets, SetsOfBatches, tangent_sets
+from sklearn_crf.objectives.contrastive._contrastive_sets import ContrastiveSets, SetsOfBatches
 from sklearn_crf.objectives.contrastive._generators import Generator, GibbsGenerator, MapGenerator, MostViolated
 from sklearn_crf.objectives.fast_paths import FastRisk, plane_oracle
 from sklearn_crf.objectives.likelihood._discrete import ContrastiveDivergence, MaximumMarginal, SaddlePoint

@@ -4,6 +4,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from sklearn_crf.models import Statistics, compute_labeling_statistics, score
+from sklearn_crf.objectives import AssignmentSets
 
 
 def all_labelings(n_nodes, n_columns):
@@ -31,3 +32,23 @@ def contrastive_reference(model, labels, sets, weights):
         for row, share in zip(rows, weight * np.exp(scores - logsumexp(scores)), strict=True):
             statistics = statistics.plus(compute_labeling_statistics(model, row).minus(truth).scaled(share, share))
     return value, statistics
+
+
+def tangent_sets(model, labels):
+    r"""Return sets tangent to the likelihood at a model, one for each wrong labeling (Vickrey et al. 2010, Lemma 3).
+
+    .. math::
+        w_{jk} = |Y| \sum_{y \in \{y_j, y_k\}} \tfrac1{|Y|} \, p(y; \theta_0), \qquad
+        \left. \frac{\partial \ell}{\partial \theta} \right|_{\theta_0} =
+        \left. -\frac{\partial \log p(y^*; \theta)}{\partial \theta} \right|_{\theta_0}
+    """
+    labelings = all_labelings(*model.unary.shape)
+    scores = np.array([score(model, labeling) for labeling in labelings])
+    probability = np.exp(scores - np.logaddexp.reduce(scores))
+    sets = AssignmentSets(model, labels)
+    true_row = np.flatnonzero((labelings == sets.labels).all(axis=1))[0]
+    for row, labeling in enumerate(labelings):
+        if row != true_row:
+            weight = probability[row] + probability[true_row]
+            sets.add_set(model, np.stack((sets.labels, labeling)), weight=weight)
+    return sets

@@ -72,9 +72,8 @@ CALLS = {
     },
     **{
         f"{function.__name__} of {name}": lambda labels, function=function, model=model: function(model, labels)
-        for function in (models.compute_labeling_statistics, models.clamped, objectives.tangent_sets)
+        for function in (models.compute_labeling_statistics, models.clamped)
         for name, model in (("pairwise", MODEL), ("factors", FACTORS))
-        if not (function is objectives.tangent_sets and name == "factors")
     },
     "compute_labeling_difference": lambda labels: models.compute_labeling_difference(MODEL, labels, RIGHT),
     "compute_labeling_difference, others": lambda labels: models.compute_labeling_difference(MODEL, RIGHT, labels),

@@ -192,7 +192,6 @@ ELSEWHERE = {
     "make_node_scorer": "takes functions",
     "coupling_audit": "cross_val_predict",
     "refinement_report": "fit of a dense field",
-    "tangent_sets": "labels of tangent_sets of pairwise",
     "at_least_one": "takes a state",
     "at_most_one": "takes a state",
     "exactly_one": "takes a state",

@@ -1,81 +1,13 @@
 """Contrastive objective over sets of assignments."""
 
 from collections.abc import Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
 
-from sklearn_crf.models import PairwiseModel, check_labels, score
+from sklearn_crf.models import check_labels
 from sklearn_crf.objectives._base import Loss, Objective
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
-
-# Maximum number of labelings for which separate sets, one for each labeling, are affordable.
-_MOST_LABELINGS = 2**16
-
-
-def tangent_sets(model: PairwiseModel, labels: np.ndarray) -> AssignmentSets:
-    r"""Return sets tangent to the likelihood at a model, one for each wrong labeling (Lemma 3).
-
-    .. math::
-        w_{jk} = |Y| \sum_{y \in \{y_j, y_k\}} \tfrac1{|Y|} \, p(y; \theta_0), \qquad
-        \left. \frac{\partial \ell}{\partial \theta} \right|_{\theta_0} =
-        \left. -\frac{\partial \log p(y^*; \theta)}{\partial \theta} \right|_{\theta_0}
-
-    An algorithm that alternates gradient steps with new tangent sets resembles expectation-maximisation for the
-    likelihood. The algorithm is only feasible for a handful of nodes, because there is a set for each labeling.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-        Model with the scores :math:`\theta_0`.
-    labels : array-like of shape (N,) of int
-        True labels.
-
-    Returns
-    -------
-    AssignmentSets
-
-    Raises
-    ------
-    ValueError
-        If there are more than 65,536 labelings.
-
-    References
-    ----------
-    D. Vickrey, C. Lin, D. Koller. Non-Local Contrastive Objectives. ICML 2010, Lemma 3.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> from sklearn_crf.objectives import ContrastiveSets, tangent_sets
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> sets = tangent_sets(model, [1, 1, 1])
-    >>> round(
-    ...     float(ContrastiveSets(sets).loss_statistics(model, sets.labels).terms.sum()), 3
-    ... )
-    0.705
-    """
-    n_nodes, n_columns = model.unary.shape
-    if n_columns**n_nodes > _MOST_LABELINGS:
-        raise ValueError(
-            f"tangent sets support at most {_MOST_LABELINGS} labelings, but this model has {n_columns}**{n_nodes}."
-        )
-    labelings = np.array(list(product(range(n_columns), repeat=n_nodes)), dtype=np.int32).reshape(-1, n_nodes)
-    scores = np.array([score(model, labeling) for labeling in labelings])
-    probability = np.exp(scores - scores.max())
-    probability /= probability.sum()
-    sets = AssignmentSets(model, labels)
-    true_row = np.flatnonzero((labelings == sets.labels).all(axis=1))[0]
-    for row, labeling in enumerate(labelings):
-        if row != true_row:
-            weight = probability[row] + probability[true_row]
-            sets.add_set(model, np.stack((sets.labels, labeling)), weight=weight)
-    return sets
 
 
 class ContrastiveSets(Objective):
