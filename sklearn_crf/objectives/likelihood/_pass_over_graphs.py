@@ -102,13 +102,10 @@ class _Start(NamedTuple):
 
 def _pull_back_sums(potentials: LinearPotentials, sums: np.ndarray) -> tuple[RiskValue, np.ndarray]:
     """Convert the sums of the kernel to a RiskValue without gradient, and the gradient with respect to the weights."""
-    gradient = np.zeros(potentials.n_coef)
-    own, n_columns = potentials.unpack(gradient), potentials.n_columns
+    n_columns = potentials.n_columns
     ends = np.cumsum([2, n_columns, n_columns * potentials.n_features])
     by_intercept, by_features, by_tables = np.split(sums, ends)[1:]
-    own.coef[0] = by_features.reshape(n_columns, -1)
-    if potentials.fit_intercept:
-        own.intercept[0] = by_intercept
     shape = potentials.n_edge_types, potentials.n_edge_features, potentials.n_classes, potentials.n_classes
-    own.edge_coef[...] = potentials.form.adjoint(by_tables.reshape(shape))
+    by_edges = potentials.form.adjoint(by_tables.reshape(shape))
+    gradient = potentials.pack(by_features, by_intercept if potentials.fit_intercept else [], by_edges)
     return RiskValue(float(sums[0]), None, float(sums[1]), converged=True, n_nonsubmodular=0), gradient

@@ -93,16 +93,13 @@ class NodePass:
             self._blocks, self._parts, potentials.n_classes, of_features, of_features.astype(dtype), of_edges,
             of_edges.astype(dtype), np.ascontiguousarray(weights.intercept[0]), sums, count_threads(n_jobs),
         )  # fmt: skip
-        gradient = np.zeros(potentials.n_coef)
-        own = potentials.unpack(gradient)
         by_features, by_neighbours, by_intercept = np.split(
             sums[2:], [n_columns * n_features, n_columns * (n_features + self._width)]
         )
-        own.coef[0] = by_features.reshape(n_columns, -1)
+        by_edges = np.zeros_like(weights.edge_coef)
         if self._width:
-            own.edge_coef[...] = _pull_back_columns(potentials, by_neighbours.reshape(n_columns, -1))
-        if potentials.fit_intercept:
-            own.intercept[0] = by_intercept
+            by_edges = _pull_back_columns(potentials, by_neighbours.reshape(n_columns, -1))
+        gradient = potentials.pack(by_features, by_intercept if potentials.fit_intercept else [], by_edges)
         return float(sums[0]), float(sums[1]), gradient
 
 

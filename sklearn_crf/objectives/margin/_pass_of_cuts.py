@@ -98,12 +98,9 @@ class PassOfCuts:
 
     def _compute_gradient(self, nodes, pairs):
         """Return the derivative with respect to the weights from sums of statistics of nodes and pairs."""
-        gradient = np.zeros(self._potentials.n_coef)
-        own = self._potentials.unpack(gradient)
-        own.coef[0, 0] = nodes[:-1]
-        own.intercept[...] = nodes[-1]
-        own.edge_coef[...] = self._potentials.form.adjoint(pairs)
-        return gradient
+        potentials = self._potentials
+        by_intercept = nodes[-1] if potentials.fit_intercept else []
+        return potentials.pack(nodes[:-1], by_intercept, potentials.form.adjoint(pairs))
 
 
 def _is_labelled_cut(inference, batch):
