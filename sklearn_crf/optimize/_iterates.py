@@ -141,6 +141,14 @@ def ended(message):
     return {"success": message.startswith(("CONVERGENCE", "STOP: by the callback")), "message": message}
 
 
+def build_result(x, value, gradient, loss_curve, nfev, message, meets_tol=False, **fields):
+    """Return the result of a descent, which also counts as a success if its point meets the tolerance."""
+    found = ended(message)
+    found["success"] |= meets_tol
+    nit, curve = len(loss_curve) - 1, np.array(loss_curve)
+    return OptimizeResult(x=x, fun=value, jac=gradient, nit=nit, nfev=nfev, loss_curve=curve, **fields, **found)
+
+
 class Checks:
     """Checks of the duality gap; they record the best point, and the epochs at which the primal value was computed."""
 

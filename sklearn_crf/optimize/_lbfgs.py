@@ -182,14 +182,7 @@ class _Iterations:
         return abs(after - before) <= noise * max(abs(before), abs(after), 1)
 
     def result(self, point, message):
-        fields = _iterates.ended(message)
-        fields["success"] |= _iterates.has_converged(self.steepest(point), self.loss_curve, self.tol, self.most_left)
-        return OptimizeResult(
-            x=point.x,
-            fun=point.value,
-            jac=point.gradient,
-            nit=len(self.loss_curve) - 1,
-            nfev=self.count,
-            loss_curve=np.array(self.loss_curve),
-            **fields,
+        meets_tol = _iterates.has_converged(self.steepest(point), self.loss_curve, self.tol, self.most_left)
+        return _iterates.build_result(
+            point.x, point.value, point.gradient, self.loss_curve, self.count, message, meets_tol
         )

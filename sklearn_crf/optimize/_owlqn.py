@@ -126,17 +126,8 @@ def minimize_owlqn(
             break
     slope = compute_least_subgradient(x, gradient, l1)
     x.flags.writeable = True
-    fields = _iterates.ended(message)
-    fields["success"] |= _iterates.has_converged(_iterates.largest(slope), curve, tol, most_left)
-    return OptimizeResult(
-        x=x,
-        fun=value,
-        jac=slope,
-        nit=len(curve) - 1,
-        nfev=n_evaluations,
-        loss_curve=np.array(curve),
-        **fields,
-    )
+    meets_tol = _iterates.has_converged(_iterates.largest(slope), curve, tol, most_left)
+    return _iterates.build_result(x, value, slope, curve, n_evaluations, message, meets_tol)
 
 
 def _check_curvature(curvature, n):

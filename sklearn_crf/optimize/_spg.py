@@ -98,20 +98,12 @@ class ProjectedRun:
         return _iterates.has_converged(self.residual, self.loss_curve, tol, most_left)
 
     def result(self, message):
-        fields = _iterates.ended(message)
-        if not fields["success"] and self.best[1] < self.value:
+        is_success = _iterates.ended(message)["success"]
+        if not is_success and self.best[1] < self.value:
             self.x, self.value, self.gradient = self.best
             self.residual = self._compute_residual(self.x, self.gradient)
-        return OptimizeResult(
-            x=self.x,
-            fun=self.value,
-            jac=self.gradient,
-            nit=self.nit,
-            nfev=self.nfev,
-            residual=self.residual,
-            loss_curve=np.array(self.loss_curve),
-            **fields,
-        )
+        point = self.x, self.value, self.gradient
+        return _iterates.build_result(*point, self.loss_curve, self.nfev, message, residual=self.residual)
 
 
 def minimize_spg(
