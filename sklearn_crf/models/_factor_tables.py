@@ -159,20 +159,19 @@ def build_factor_arrays(n_states, factors):
             _require_shape(table, n_states[scope], f)
         scopes.append(scope)
         table_id.append(number[id(table)])
-    flat = [fields for _, fields in tables]
-    single = bool(flat) and all(fields["values"].dtype == np.float32 for fields in flat)
-    is_sparse = any(fields["kind"] == SPARSE for fields in flat)
+    kind, values, cell, default, state = zip(*(fields for _, fields in tables), strict=True) if tables else [()] * 5
+    single = bool(tables) and all(part.dtype == np.float32 for part in values)
     return {
         "n_states": n_states,
         "scope": _concatenate(scopes, np.int64),
         "scope_ptr": offsets_from_lengths(list(map(len, scopes))),
         "table_id": np.array(table_id, dtype=np.int64),
-        "log_table": _concatenate([fields["values"] for fields in flat], np.float32 if single else np.float64),
-        "table_ptr": offsets_from_lengths([len(fields["values"]) for fields in flat]),
-        "table_kind": np.array([fields["kind"] for fields in flat], dtype=np.int64),
-        "table_cell": _concatenate([fields["cell"] for fields in flat], np.int64) if is_sparse else None,
-        "table_default": as_reals([fields["default"] for fields in flat], "the defaults of factors", np.float64),
-        "table_state": np.array([fields["state"] for fields in flat], dtype=np.int64),
+        "log_table": _concatenate(values, np.float32 if single else np.float64),
+        "table_ptr": offsets_from_lengths([len(part) for part in values]),
+        "table_kind": np.array(kind, dtype=np.int64),
+        "table_cell": _concatenate(cell, np.int64) if SPARSE in kind else None,
+        "table_default": as_reals(default, "the defaults of factors", np.float64),
+        "table_state": np.array(state, dtype=np.int64),
     }
 
 
@@ -184,29 +183,18 @@ def _flatten_table(table, shape, f):
     """Return the kind, stored scores, cell numbers, default score and counted state of one table."""
     if isinstance(table, CountTable):
         values = as_reals(table.values, f"values of factors[{f}]", np.float64).ravel()
-        return {
-            "kind": COUNT,
-            "values": values,
-            "cell": np.zeros(len(values), dtype=np.int64),
-            "default": table.default,
-            "state": as_integer(table.state, f"state of factors[{f}]"),
-        }
+        state = as_integer(table.state, f"state of factors[{f}]")
+        return COUNT, values, np.zeros(len(values), dtype=np.int64), table.default, state
     _require_shape(table, shape, f)
     if isinstance(table, SparseTable):
         values = as_reals(table.values, f"values of factors[{f}]", np.float64).ravel()
         cell = _number_cells(table, shape, f)
         order = np.argsort(cell, kind="stable")
         cell, values = cell[order], values[order]
-        return {"kind": SPARSE, "values": values, "cell": cell, "default": table.default, "state": 1}
+        return SPARSE, values, cell, table.default, 1
     name = f"the table of factors[{f}]"
     values = as_reals(as_array(table, name), name).ravel()
-    return {
-        "kind": DENSE,
-        "values": values,
-        "cell": np.zeros(len(values), dtype=np.int64),
-        "default": -np.inf,
-        "state": 1,
-    }
+    return DENSE, values, np.zeros(len(values), dtype=np.int64), -np.inf, 1
 
 
 def _number_cells(table, shape, f):
