@@ -305,7 +305,7 @@ class FieldClassifier(TrainableField):
         encoded, batches, potentials, weights = field.prepare(X, evidence)
         labeler = field.labeler(inference)
         asked = labeler.decoding.inference
-        chosen = asked if "map" in asked.tasks else AutoMap()
+        chosen = asked if "map" in asked.tasks else AutoMap(budget="fast")
 
         def run(batch, n_threads):
             model = labeler.model(potentials, weights, batch)

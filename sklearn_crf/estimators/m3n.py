@@ -41,10 +41,10 @@ class M3NClassifier(FieldClassifier):
     inference : str or Inference, default="auto"
         MAP inference for training and prediction: "icm", "max_product", "graph_cut", "alpha_expansion"
         or another name of the user guide (:ref:`choosing_inference`). An :class:`~sklearn_crf.inference.Inference` is
-        cloned, and its options can be set as ``inference__max_iter`` and so on. "auto" uses ``AutoMap()`` for
-        prediction, and an inference with a bound for training: max-product on forests, minimum cuts for two classes and
-        20 iterations of ``TRWS`` for more classes, but ``AD3()`` for "relaxed_margin" and "dual_margin". "map" trains
-        with the same algorithms and up to 100 iterations of ``TRWS`` (``AutoMap(bounded=True)``).
+        cloned, and its options can be set as ``inference__max_iter`` and so on. "auto" uses ``AutoMap(budget="fast")``
+        for prediction, and an inference with a bound for training: max-product on forests, minimum cuts for two classes
+        and 20 iterations of ``TRWS`` for more classes, but ``AD3()`` for "relaxed_margin" and "dual_margin". "map"
+        trains with the same algorithms and up to 100 iterations of ``TRWS`` (``AutoMap(bounded=True)``).
 
     References
     ----------

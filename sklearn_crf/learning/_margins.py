@@ -152,7 +152,7 @@ class MarginLearning(Learning):
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         # In training, bounds are computed repeatedly for nearly identical models.
         # In prediction, the best labels are computed once.
-        return NamedInference(self.own_inference() if in_training else AutoMap(), "map")
+        return NamedInference(self.own_inference() if in_training else AutoMap(budget="fast"), "map")
 
     def decoding(self, inference: str | Inference, facts: Facts, in_training: bool = False) -> NamedInference:
         if inference == "auto" or not in_training:

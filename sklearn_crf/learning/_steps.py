@@ -120,7 +120,7 @@ class SaddlePointTraining(SteppedLearning):
 
     def objective(self, plan: FitPlan, data: Any) -> SaddlePoint:
         found = super().objective(plan, data)
-        is_default = isinstance(found.inference, AutoMap) and found.inference.budget == "default"
+        is_default = isinstance(found.inference, AutoMap) and found.inference.budget in ("fast", "default")
         if is_default and not isinstance(plan.solver, AnchoredBundle):
             found.set_params(warm_start=True, inference__budget="step")
         return found

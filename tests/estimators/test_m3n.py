@@ -594,3 +594,17 @@ def test_predictions_by_default_are_the_best_labels_found_without_warnings_of_tr
     for model, found in zip(field.models(X), labels, strict=True):
         best = AutoMap().map(model)
         assert score(model, found.ravel()) == pytest.approx(best.score)
+
+
+def test_predictions_use_the_budget_for_many_examples():
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=(4, 60))
+    rates = [np.where(np.equal.outer(own, own), 0.01, 0.14) for own in y]
+    edges = [np.argwhere(np.triu(rng.random((60, 60)) < rate, 1)) for rate in rates]
+    X = [Example(np.eye(3)[own] + 1.5 * rng.normal(size=(60, 3)), pairs) for own, pairs in zip(y, edges, strict=True)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        field = M3NClassifier(max_iter=20).fit(X, list(y))
+    for inference in (None, "map"):
+        for model, found in zip(field.models(X), field.predict(X, inference=inference), strict=True):
+            assert_array_equal(found, AutoMap(budget="fast").map(model).labels)

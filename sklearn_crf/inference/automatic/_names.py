@@ -45,7 +45,7 @@ _MAKERS: dict[str, tuple[Callable[[], Inference], Literal["mpm", "map"]]] = {
     # Use a small budget, because predict is usually called with many examples.
     "auto": (partial(AutoMarginals, budget="fast"), "mpm"),
     "mpm": (partial(AutoMarginals, budget="fast"), "mpm"),
-    "map": (AutoMap, "map"),
+    "map": (partial(AutoMap, budget="fast"), "map"),
     "tree": (TreeInference, "mpm"),
     "viterbi": (TreeInference, "map"),
     "junction_tree": (JunctionTree, "mpm"),
