@@ -97,7 +97,7 @@ class SpanningTrees(ChecksPickles):
         order = np.argsort(first)
         return self.trusted(self.graph, self.trees[first[order]], weights[order])
 
-    def stepped(self, tree: ArrayLike, step: float) -> SpanningTrees:
+    def stepped(self, tree: ArrayLike, step: float) -> Self:
         """Return a mixture of this distribution, with weight ``1 - step``, and a new tree, with weight ``step``.
 
         This is the step of the conditional gradient (Frank-Wolfe) method. A step of ``1 / (n_trees + 1)`` keeps the
@@ -106,12 +106,11 @@ class SpanningTrees(ChecksPickles):
         # tree: (E,) of bool
         if not 0 < step < 1:
             raise ValueError(f"step must lie between 0 and 1, got {step!r}.")
-        tree = np.asarray(tree, dtype=bool)
-        trees = np.concatenate((self.trees, tree[None]))
-        weights = np.append(self.weights * (1 - step), step)
-        if np.all(self.weights == self.weights[0]) and np.isclose(step, 1 / len(trees), rtol=1e-12):
-            return type(self)(self.graph, trees)
-        return type(self)(self.graph, trees, weights)
+        # Only the new tree needs checks.
+        new = type(self)(self.graph, np.asarray(tree, dtype=bool)[None])
+        trees = np.concatenate((self.trees, new.trees))
+        is_even = np.all(self.weights == self.weights[0]) and np.isclose(step, 1 / len(trees), rtol=1e-12)
+        return self.trusted(self.graph, trees, None if is_even else np.append(self.weights * (1 - step), step))
 
 
 def _check_spanning(graph, tree, t):

@@ -47,8 +47,9 @@ def choose_factor_forests(model, factors, rule):
         return _check_forests(model, factors, rule)
     if isinstance(rule, bool) or not (rule in ("covering", "uniform") or isinstance(rule, int | np.integer)):
         raise ValueError(
-            'trees of a factor graph must be "covering", "uniform", "optimal", a number of sets of factors, or a '
-            f"list with the factor indices of each set, got {rule!r}."
+            "trees of a factor graph must be sets of factors without cycles, as all other subgraphs consist of edges: "
+            'pass "covering", "uniform", "optimal", a number of sets, or a list with the factor indices of each set, '
+            f"got {rule!r}."
         )
     forests = grow_forests(model.n_nodes, _list_scopes(model, factors), rule)
     missing = np.count_nonzero(~forests.any(axis=0))

@@ -2,6 +2,7 @@
 
 from sklearn_crf.learning._contrastive_training import ContrastiveTraining
 from sklearn_crf.learning._costs import ErrorCost, add_joint_costs, cost_matrix, decision_costs, edge_cost, sort_costs
+from sklearn_crf.learning._edge_probabilities import OptimalEdgeProbabilities
 from sklearn_crf.learning._labeler import Labeler, given, weigh_correct_nodes
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._likelihood import (
@@ -30,7 +31,6 @@ from sklearn_crf.learning._plan import ONLINE_BATCH_SIZE, Facts, FitPlan, make_o
 from sklearn_crf.learning._relaxations import (
     DualRelaxation,
     JointRelaxation,
-    OptimalEdgeProbabilities,
     Relaxation,
     Reparameterization,
 )

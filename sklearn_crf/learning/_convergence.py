@@ -8,6 +8,7 @@ from scipy.optimize import OptimizeResult
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._reports import warn_caller
+from sklearn_crf.objectives import choose_trees
 from sklearn_crf.optimize import AT_LIMIT, SHARE_LEFT, minimize_lbfgs
 
 # Smallest relative decrease of the objective that can be distinguished from rounding errors.
@@ -28,6 +29,30 @@ _MOST_IN_VAIN = 2
 #: Messages of solvers that make little or no progress although the objective can still decrease.
 STUCK = "STOP: outlying feature values dominate the gradient, but the objective can still decrease"
 SLOW = "STOP: steps are too short, but the objective can still decrease"
+
+
+def alternate_with_trees(
+    train: Callable[[np.ndarray | None], np.ndarray | None],
+    risk: Any,
+    value: Callable[[np.ndarray], float],
+    tol: float,
+) -> None:
+    """Minimise in turn over the weights and over the trees of the bound of each example.
+
+    The bound is jointly convex in the weights and the probabilities of trees, so the minima fall towards the joint
+    minimum.
+    """
+    # train: function that minimises from weights, or from its own start if they are None; returns the weights found,
+    # or None if training is over
+    # value: objective at the weights, for the trees chosen last; tol: least relative decrease by a choice of trees
+    coef = train(None)
+    while coef is not None:
+        before = value(coef)
+        risk.summed(choose_trees, coef, tol, changes=True)
+        after = value(coef)
+        if before - after <= tol * abs(after):
+            return
+        coef = train(coef)
 
 
 def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray | None = None) -> np.ndarray:

@@ -29,10 +29,17 @@ from sklearn_crf.learning._margin_training import (
     warn_of_rounds,
 )
 from sklearn_crf.learning._plan import Facts, FitPlan
-from sklearn_crf.learning._relaxations import ENTROPIES, FIXED_TREES, Relaxation
+from sklearn_crf.learning._relaxations import ALL_TREES, ENTROPIES, Relaxation, check_trees
 from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import compute_penalty_factors, require_associative
-from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
+from sklearn_crf.objectives import (
+    Objective,
+    RelaxedHinge,
+    SlackRescaledHinge,
+    SoftmaxMargin,
+    StructuredHinge,
+    chooses_trees,
+)
 
 # Tree-reweighted max-product in training: maximum number of iterations; tolerance of the bound.
 # Each pass of training starts with the messages of the previous pass, so few iterations are sufficient.
@@ -405,14 +412,14 @@ class SoftMargin(MarginLearning):
         Maximum number of iterations of the inner problem of one example.
     tol : float, default=1e-6
         Tolerance of the inner problem.
-    trees : {"covering", "uniform", "snakes", "series_parallel"}, SpanningTrees, list or ndarray, default="covering"
+    trees : str, SpanningTrees, list or ndarray, default="covering"
         Trees of the tree-reweighted entropy, as in :class:`Relaxation`.
     """
 
     _parameter_constraints: ClassVar[dict] = {
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
-        "trees": FIXED_TREES,
+        "trees": ALL_TREES,
         **MarginLearning._parameter_constraints,
     }
     by_planes = False
@@ -420,6 +427,15 @@ class SoftMargin(MarginLearning):
     max_iter: int = 500
     tol: float = 1e-6
     trees: Any = "covering"  # type: ignore[assignment]
+
+    def check(self, plan: FitPlan) -> None:
+        super().check(plan)
+        check_trees(self.trees, type(self).trees, self.entropy)
+        if chooses_trees(self.trees) and not self.is_smooth:
+            raise ValueError(
+                f"learning={self.name!r} needs a temperature above zero for trees='optimal', because the relaxation "
+                "without an entropy is the same for all trees: leave trees at its default."
+            )
 
     def _make_softmax_margin(self, cost, facts, temperature):
         relaxation = self.likelihood(entropy=self.entropy, trees=self.trees, max_iter=self.max_iter, tol=self.tol)

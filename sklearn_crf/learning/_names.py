@@ -9,6 +9,7 @@ from sklearn.utils._param_validation import HasMethods, InvalidParameterError
 from sklearn_crf.inference import Inference, choose_labeling_rule
 from sklearn_crf.learning import _likelihood, _margins, _relaxations, _reparameterized_margins
 from sklearn_crf.learning._contrastive_training import ContrastiveTraining
+from sklearn_crf.learning._edge_probabilities import OptimalEdgeProbabilities
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._likelihood import TruncatedInference
 from sklearn_crf.learning._steps import ContrastiveDivergenceTraining, MaximumMarginalTraining, SaddlePointTraining
@@ -25,7 +26,7 @@ LEARNINGS: dict[str, type[Learning]] = {
         MaximumMarginalTraining,
         ContrastiveDivergenceTraining,
         _relaxations.Relaxation,
-        _relaxations.OptimalEdgeProbabilities,
+        OptimalEdgeProbabilities,
         _relaxations.Reparameterization,
         _relaxations.SpanningTreesTraining,
         _relaxations.JointRelaxation,

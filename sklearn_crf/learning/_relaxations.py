@@ -21,7 +21,7 @@ from sklearn_crf.inference import (
     convergence_left_to_caller,
 )
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
-from sklearn_crf.learning._convergence import minimize_in_bulk, warn_unconverged
+from sklearn_crf.learning._convergence import alternate_with_trees, warn_unconverged
 from sklearn_crf.learning._few_labels import keep_labelled_components
 from sklearn_crf.learning._learning import Learning, SmoothLearning
 from sklearn_crf.learning._plan import Facts, FitPlan
@@ -29,7 +29,6 @@ from sklearn_crf.learning._solvers import SGD, open_training, warn_of_inner_prob
 from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord
 from sklearn_crf.objectives import (
     DualBlock,
-    EdgeProbabilityRisk,
     EmpiricalRisk,
     FreeLikelihood,
     JointRisk,
@@ -37,10 +36,11 @@ from sklearn_crf.objectives import (
     ObservedLogPartition,
     RelaxedLikelihood,
     RiskLessObserved,
+    chooses_trees,
     make_tangent,
     replace_likelihood,
 )
-from sklearn_crf.optimize import SHARE_LEFT, exponentiated_gradient, minimize_pqn
+from sklearn_crf.optimize import exponentiated_gradient
 
 #: Names of the entropies of relaxations.
 ENTROPIES = ("trw", "trivial", "factors")
@@ -48,11 +48,18 @@ ENTROPIES = ("trw", "trivial", "factors")
 _MAX_ITER = [Interval(Integral, 1, None, closed="left")]
 _TOL = [Interval(Real, 0, None, closed="neither")]
 
-#: Allowed values of ``trees``: in methods that divide scores among trees by variables of their own; in methods that
-#: compute the bound by inference for trees that do not change; and in methods that minimise the bound.
-DIVIDED_TREES = [StrOptions({"covering", "uniform", "snakes"}), SpanningTrees, list]
-FIXED_TREES = [StrOptions({"series_parallel"}), *DIVIDED_TREES, np.ndarray]
-_CHOSEN_TREES = [StrOptions({"series_parallel", "optimal"}), *DIVIDED_TREES]
+#: Allowed values of ``trees`` in methods that divide scores among trees by variables of their own, and in methods that
+#: compute the bound by inference. The last of all values, edge probabilities, gives no trees to methods that need them.
+DIVIDED_TREES = [StrOptions({"covering", "uniform", "snakes", "optimal"}), SpanningTrees, list]
+ALL_TREES = [StrOptions({"series_parallel"}), *DIVIDED_TREES, np.ndarray]
+
+
+def check_trees(trees: Any, default: str, entropy: Any) -> None:
+    """Raise ValueError if trees are given for an entropy that is not an entropy of trees."""
+    is_default, is_of_trees = (isinstance(a, str) and a == b for a, b in ((trees, default), (entropy, "trw")))
+    if not (is_default or is_of_trees):
+        raise ValueError(f"trees={trees!r} needs entropy='trw', which is an entropy of trees.")
+
 
 # Final tolerance of the inner problem: minimum; maximum; ratio to the estimator's ``tol``.
 _LEAST_TOL, _LARGEST_TOL, _TOL_OF_ESTIMATOR = 1e-6, 1e-3, 10.0
@@ -108,7 +115,7 @@ class Relaxation(SmoothLearning):
 
     _parameter_constraints: ClassVar[dict] = {
         "entropy": [StrOptions(set(ENTROPIES)), CountingNumbers],
-        "trees": [StrOptions({"auto", "chains"}), *_CHOSEN_TREES, np.ndarray],
+        "trees": [StrOptions({"auto", "chains"}), *ALL_TREES],
         "max_iter": _MAX_ITER,
         "tol": [*_TOL, None],
         **SmoothLearning._parameter_constraints,
@@ -158,9 +165,7 @@ class Relaxation(SmoothLearning):
         -------
         RelaxedLikelihood
         """
-        inference = self._marginals(facts)
-        if self._chooses_trees:
-            inference.outer_iter = 0
+        inference = self._make_training_inference(facts)
         if self.tol is not None or not self._follows_gradient:
             return RelaxedLikelihood(inference)
         final_tol = inference.tol
@@ -168,25 +173,31 @@ class Relaxation(SmoothLearning):
         return RelaxedLikelihood(inference, final_tol)
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        record = super().minimize(problem, start, plan, run)
-        objective = problem.risk.objective
-        inference = getattr(objective, "likelihood", objective).inference
-        # The bound is jointly convex in weights and probabilities of trees, which are optimised in turn.
-        while self._chooses_trees and record.converged and record.n_iter <= run.max_iter:
-            before, inference.outer_iter = problem.value(record.coef), TightenBound.outer_iter
-            problem.evaluate(record.coef)
-            value, inference.outer_iter = problem.value(record.coef), 0
-            if before - value <= run.tol * abs(value):
-                break
-            record = super().minimize(problem, np.array(record.coef), plan, run)
-        return record
+        def train(coef):
+            self._minimize_for_trees(problem, start if coef is None else np.array(coef), plan, run)
+            record = problem.record
+            goes_on = chooses_trees(self.trees) and record.converged and record.n_iter <= run.max_iter
+            return record.coef if goes_on else None
 
-    @property
-    def _chooses_trees(self) -> bool:
-        return isinstance(self.trees, str) and self.trees == "optimal"
+        def value(coef):
+            # The result of an earlier evaluation at these weights may be for other trees.
+            problem.evaluate(coef)
+            return problem.value(coef)
+
+        alternate_with_trees(train, problem.risk, value, run.tol)
+        return problem.record
+
+    def _minimize_for_trees(self, problem, start, plan, run):
+        """Minimise over the weights, for trees that do not change; store the result in the record of the problem."""
+        super().minimize(problem, start, plan, run)
+
+    def _make_training_inference(self, facts):
+        """Return the inference that computes marginals in training, for trees that it does not change."""
+        inference = self._marginals(facts)
+        return inference.set_params(outer_iter=0) if chooses_trees(self.trees) else inference
 
     def _marginals(self, facts):
-        """Return the inference that computes marginals in training."""
+        """Return the inference that computes marginals in prediction."""
         if not self._is_tree_reweighted:
             if facts.have_factors or not isinstance(self.entropy, str):
                 return NormProductBP(self.entropy, **self._limits)
@@ -203,7 +214,7 @@ class Relaxation(SmoothLearning):
             trees = "covering" if facts.have_factors or facts.lattice_ndim is None else "chains"
         is_array = isinstance(trees, np.ndarray)
         if not is_array and (not isinstance(trees, str) or trees in ("optimal", "series_parallel")):
-            return TightenBound(trees, **self._limits)
+            return TightenBound(trees, start_sweeps=self.max_iter, **self._limits)
         if facts.have_factors:
             # On forests, the tree-reweighted entropy equals the Bethe entropy, so two sweeps are sufficient.
             return NormProductBP("trw", edge_probabilities=trees, **self._limits)
@@ -231,8 +242,7 @@ class Relaxation(SmoothLearning):
 
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
-        if not self._is_tree_reweighted and (not isinstance(self.trees, str) or self.trees != type(self).trees):
-            raise ValueError(f"trees={self.trees!r} needs entropy='trw', which is an entropy of trees.")
+        check_trees(self.trees, type(self).trees, self.entropy)
         if isinstance(self.entropy, CountingNumbers) and any(np.ndim(numbers) for numbers in self.entropy):
             raise ValueError(
                 "entropy=CountingNumbers(...) must have one number for all nodes and one for all factors, because "
@@ -260,7 +270,7 @@ class Reparameterization(Relaxation):
     'trivial'
     """
 
-    _parameter_constraints: ClassVar[dict] = {**Relaxation._parameter_constraints, "trees": _CHOSEN_TREES}
+    _parameter_constraints: ClassVar[dict] = {**Relaxation._parameter_constraints, "trees": ALL_TREES[:-1]}
     name = "reparameterization"
     cyclic_nodes = 1
     trees: Any = "covering"
@@ -291,6 +301,14 @@ class SpanningTreesTraining(Reparameterization):
     def _limits(self):
         return super()._limits | {"max_iter": 0}
 
+    def check(self, plan: FitPlan) -> None:
+        super().check(plan)
+        if chooses_trees(self.trees):
+            raise ValueError(
+                "trees='optimal' needs a bound that is minimised over divisions of the scores, because only this bound "
+                "is convex in the probabilities of trees: use learning='reparameterization'."
+            )
+
 
 @options
 class OneProblem(Relaxation):
@@ -298,7 +316,7 @@ class OneProblem(Relaxation):
 
     Parameters
     ----------
-    trees : {"covering", "uniform", "snakes"}, SpanningTrees or list, default="covering"
+    trees : {"covering", "uniform", "snakes", "optimal"}, SpanningTrees or list, default="covering"
         Trees of the tree-reweighted entropy, as in :class:`Relaxation`.
     """
 
@@ -326,7 +344,7 @@ class OneProblem(Relaxation):
 
     def _make_precise_inference(self, facts: Facts) -> Inference:
         """Return the relaxation's inference, with a tolerance that suffices for all steps of the outer problem."""
-        inference = self._marginals(facts)
+        inference = self._make_training_inference(facts)
         inference.tol = min(inference.tol, _LEAST_TOL)
         return inference
 
@@ -337,123 +355,6 @@ class OneProblem(Relaxation):
         objective = replace_likelihood(risk.objective, ObservedLogPartition(inference))
         found = EmpiricalRisk(objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
         return found.value_grad if batches else None
-
-
-@options
-class OptimalEdgeProbabilities(OneProblem):
-    r"""Learning by the relaxation with an optimal distribution over spanning trees for each example.
-
-    .. math::
-        \min_{w, \nu} \; P(w) + C \sum_i \bigl( \tilde A(\theta_i(w), \nu_i) - \mathrm{score}(y_i) \bigr)
-
-    This is one problem over the weights and the edge probabilities of all examples. It is jointly convex and solved by
-    projected quasi-Newton steps. At the optimum, the bound equals the bound of :class:`TightenBound` with
-    ``trees="optimal"`` if there are no factors; with factors, sets are added greedily and the bound is slightly larger.
-    Edge probabilities stay in the spanning tree polytope because they are means of trees. The steepest tree of every
-    example is added to these means repeatedly, until no tree is much steeper. The bound is tighter than the bound of
-    :class:`Relaxation`, but training is slower. The gain on large lattices is small. Predictions use marginals of
-    covering trees. If labels are missing, the bound given the known labels also uses covering trees, because trees that
-    minimise this bound would raise the objective. Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
-
-    Parameters
-    ----------
-    entropy : {"trw"}, default="trw"
-        Tree-reweighted entropy, as in :class:`Relaxation`.
-    max_iter : int, default=2000
-        Maximum number of iterations of the inference of one example.
-    tol : float, default=None
-        Tolerance of the inference. None is ten times the estimator's ``tol``, clipped to the range 1e-6 to 1e-3.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf import TRWCRF
-    >>> from sklearn_crf.learning import OptimalEdgeProbabilities
-    >>> y = np.array([[[0, 0, 1], [0, 1, 1]], [[1, 1, 0], [1, 1, 0]]])
-    >>> X = y[..., np.newaxis] + 0.5 * np.sin(np.arange(12)).reshape(2, 2, 3, 1)
-    >>> crf = TRWCRF(learning=OptimalEdgeProbabilities(), pairwise="potts").fit(X, y)
-    >>> crf.predict(X).shape
-    (2, 2, 3)
-    """
-
-    name = "edge_probabilities"
-    cyclic_nodes = 512
-
-    def check(self, plan: FitPlan) -> None:
-        super().check(plan)
-        if not self._is_tree_reweighted:
-            raise ValueError(
-                "learning='edge_probabilities' needs entropy='trw', because it learns probabilities of spanning trees."
-            )
-        if not isinstance(self.trees, str) or self.trees != "covering":
-            raise ValueError(
-                f"learning='edge_probabilities' learns its trees: leave trees at its default, got {self.trees!r}."
-            )
-        if plan.solver.l1_ratio:
-            raise ValueError(
-                "learning='edge_probabilities' needs l1_ratio=0, because its solver does not support an L1 penalty."
-            )
-
-    def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        """Minimise over field weights and tree weights by a projected solver, and add the steepest trees repeatedly."""
-        run, record, n_weights = self._tighten(run), problem.record, len(start)
-        observed = self._build_observed(problem.risk, self._make_precise_inference(plan.facts))
-        risk = EdgeProbabilityRisk(problem.risk, **self._limits, observed=observed)
-        coef, is_growing, is_stopped = risk.start(start), True, False
-
-        with open_training(problem, run, self.remedy, self.name) as report:
-
-            def callback(point):
-                nonlocal is_stopped
-                both.visit(point.x)
-                is_stopped = report(point.x[:n_weights])
-                return is_stopped
-
-            while True:
-                both = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient, n_weights)
-                both.record, both.held_out = record, run.held_out
-                if not record.n_iter:
-                    both.visit(coef)
-                n_left = max(run.max_iter + 1 - record.n_iter, 1)
-                most = min(n_left, _STEPS_OF_A_TREE) if is_growing else n_left
-                options = {"project": risk.project, "tol": run.tol, "most_left": SHARE_LEFT, "callback": callback}
-                found = minimize_pqn(both.evaluate, coef, max_iter=most, **options)
-                coef = found.x
-                # If the solver made no step, the steepest tree is still the tree that was added last.
-                goes_on = found.success or (is_growing and found.nit > 0)
-                if is_stopped or record.n_iter > run.max_iter or not goes_on:
-                    break
-                grown, with_new, gain = risk.grown(coef)
-                is_growing = gain > _LEAST_GAIN * run.tol * both.n_nodes
-                if is_growing:
-                    risk, coef = grown, with_new
-                elif found.success:
-                    found = minimize_in_bulk(
-                        minimize_pqn,
-                        both,
-                        found,
-                        lambda: -1 if is_stopped else run.max_iter + 1 - record.n_iter,
-                        **options,
-                    )
-                    coef = found.x
-                    break
-            record.coef, record.best_iter = coef[:n_weights], record.n_iter - 1
-            record.stop_reason = found.message
-            record.converged = bool(found.success and not is_growing and record.inference_converged)
-            if not record.converged and not is_stopped:
-                what = "Training" if record.inference_converged else "The inner problem"
-                warn_unconverged(
-                    f"{what} of learning='edge_probabilities' did not converge: increase max_iter, or use "
-                    "learning='relaxation', which is quicker",
-                    problem,
-                )
-        return record
-
-
-# Maximum number of solver steps between two additions of trees.
-# Minimum gain for which a tree is added, divided by the estimator's tolerance.
-# Trees with smaller gains would take most of the steps, but change the bound by less than a thousandth.
-_STEPS_OF_A_TREE, _LEAST_GAIN = 10, 3.0
 
 
 @options
@@ -484,15 +385,14 @@ class JointRelaxation(OneProblem):
                 "learning='relaxation'."
             )
 
-    def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
+    def _minimize_for_trees(self, problem, start, plan, run):
         observed, n_weights = self._build_observed(problem.risk, self._make_precise_inference(plan.facts)), len(start)
         joint = JointRisk(problem.risk, self.entropy, self.trees, observed)
         both = PenalisedRisk(joint, run.C, run.max_iter, run.edge_C, run.outer_gradient, n_weights)
-        start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
+        both.record = record = problem.record
         weights_only = replace(self._tighten(run), on_iteration=lambda coef: run.on_iteration(coef[:n_weights]))
-        record = plan.solver.train(both, start, weights_only, self.remedy)
+        plan.solver.train(both, np.concatenate((start, joint.shares)), weights_only, self.remedy)
         record.coef = record.coef[:n_weights]
-        return record
 
 
 @options
@@ -503,7 +403,7 @@ class DualRelaxation(OneProblem):
 
     Parameters
     ----------
-    trees : {"covering", "uniform", "snakes", "series_parallel"}, SpanningTrees, list or ndarray, default="covering"
+    trees : str, SpanningTrees, list or ndarray, default="covering"
         Trees of the tree-reweighted entropy, as in :class:`Relaxation`.
 
     Examples
@@ -518,7 +418,7 @@ class DualRelaxation(OneProblem):
     (1, 1)
     """
 
-    _parameter_constraints: ClassVar[dict] = {**Relaxation._parameter_constraints, "trees": FIXED_TREES}
+    _parameter_constraints: ClassVar[dict] = {**Relaxation._parameter_constraints, "trees": ALL_TREES}
     name = "dual_relaxation"
     start_with_cycles = "zeros"
 
@@ -534,32 +434,32 @@ class DualRelaxation(OneProblem):
                 "weight by w'w / 2: add a feature that is one everywhere in place of the intercepts."
             )
 
-    def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
+    def _minimize_for_trees(self, problem, start, plan, run):
         precise = self._make_precise_inference(plan.facts)
         observed = self._build_observed(problem.risk, precise)
+        record = problem.record
         if observed is None:
-            return _ascend_dual(problem, start, run, self.remedy)
+            _ascend_dual(problem, start, replace(run, max_iter=run.max_iter - record.n_iter), self.remedy)
+            return
         free = copy.copy(problem.risk)
         free.objective = replace_likelihood(free.objective, FreeLikelihood(precise))
         # The log-partition given the known labels is convex, so its tangent is a lower bound on this log-partition.
         # With the tangent in its place, an upper bound replaces the objective; both are equal at the tangent point.
         # If a round ends at the weights where it started, these weights are a stationary point of the objective.
-        record, n_before = problem.record, -1
+        n_before = -1
         while record.n_iter < run.max_iter:
             is_first, n_before, record.converged = n_before < 0, record.n_iter, False
             risk = RiskLessObserved(free, make_tangent(observed, start))
+            risk.carried = list(problem.risk.carried)
             again = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
             again.record = record
             left = replace(run, max_iter=run.max_iter - n_before)
             start = _ascend_dual(again, start, left, self.remedy).coef
             if not record.converged or (record.n_iter == n_before + 1 and not is_first):
-                return record
-        record.converged, record.stop_reason = (
-            False,
-            ("STOP: max_iter reached while completed labels still changed the weights"),
-        )
+                return
+        record.converged = False
+        record.stop_reason = "STOP: max_iter reached while completed labels still changed the weights"
         warn_unconverged("Completing missing labels still changed the weights: increase max_iter", again)
-        return record
 
 
 def _ascend_dual(problem, start, run, remedy):

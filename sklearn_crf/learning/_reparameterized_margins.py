@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn_crf._options import options
 from sklearn_crf.inference import AutoMap, Inference
 from sklearn_crf.learning._margins import MarginLearning, SmoothedMargin
-from sklearn_crf.learning._relaxations import DIVIDED_TREES, FIXED_TREES, JointRelaxation, Reparameterization
+from sklearn_crf.learning._relaxations import ALL_TREES, DIVIDED_TREES, JointRelaxation, Reparameterization
 from sklearn_crf.objectives import Objective, RelaxedHinge, StructuredHinge
 
 
@@ -39,7 +39,7 @@ class ReparameterizedMargin(SmoothedMargin):
     _parameter_constraints: ClassVar[dict] = {
         **SmoothedMargin._parameter_constraints,
         "temperature": [Interval(Real, 0, None, closed="left")],
-        "trees": FIXED_TREES[:-1],
+        "trees": ALL_TREES[:-1],
     }
     name = "reparameterized_margin"
     likelihood = Reparameterization

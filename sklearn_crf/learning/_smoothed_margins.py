@@ -8,8 +8,9 @@ from scipy.special import entr
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.inference import CountingNumbers
+from sklearn_crf.learning._convergence import alternate_with_trees
 from sklearn_crf.models import FactorStatistics
-from sklearn_crf.objectives import JointRisk
+from sklearn_crf.objectives import JointRisk, chooses_trees
 from sklearn_crf.optimize import minimize_lbfgs
 from sklearn_crf.potentials import states_of
 
@@ -57,9 +58,8 @@ def minimize_smoothed(risk, start, setting, run, callback):
     """
     joint = setting.problem == "joint"
     last, objective = risk.objective.temperature, risk.objective
-    problem = _SmoothProblem(JointRisk(risk, setting.entropy, setting.trees) if joint else risk, setting, run)
-    plain = _SmoothProblem(risk, setting, run) if joint else problem
-    x = np.concatenate((start / setting.scale, np.zeros(len(problem.scale) - problem.n_weights)))
+    problem = plain = _SmoothProblem(risk, setting, run)
+    problems, x, found = [plain], start / setting.scale, OptimizeResult()
     curves: tuple[list, list] = [], []
     passes: list = []
     best_dual, message = 0.0, None
@@ -76,23 +76,35 @@ def minimize_smoothed(risk, start, setting, run, callback):
             best_dual = max(best_dual, point.fun - lacks - objective.temperature * entropy)
         curves[0].append(point.fun)
         curves[1].append(best_dual)
-        passes.append(problem.n_passes)
+        passes.append(sum(each.n_passes for each in problems))
         own = point.x[: problem.n_weights]
         if callback(OptimizeResult(x=own, fun=point.fun, dual=best_dual)):
             message = "STOP: by the callback"
         return message is not None or (lacks <= run.tol * abs(point.fun) and apart <= run.tol)
 
-    limits = {"lower_bounded": problem.bounded, "max_iter": run.max_iter, "tol": 0.0, "callback": visit}
-    try:
-        for temperature in _build_temperature_schedule(last):
-            x[problem.n_weights :] *= objective.temperature / temperature
-            objective.temperature = temperature
-            # The messages of the previous temperature are a poor start for the next temperature.
-            risk.forget()
+    def train(coef):
+        """Minimise at falling temperatures, or at the last temperature for newly chosen trees; return the weights."""
+        nonlocal problem, x, found
+        if joint:
+            shared = JointRisk(risk, setting.entropy, setting.trees)
+            x = np.concatenate((x[: plain.n_weights], shared.shares))
+            problem = _SmoothProblem(shared, setting, run)
+            problems.append(problem)
+        limits = {"lower_bounded": problem.bounded, "max_iter": run.max_iter, "tol": 0.0, "callback": visit}
+        for temperature in _build_temperature_schedule(last) if coef is None else [last]:
+            if coef is None:
+                x[problem.n_weights :] *= objective.temperature / temperature
+                objective.temperature = temperature
+                # The messages of the previous temperature are a poor start for the next temperature.
+                risk.forget()
             found = minimize_lbfgs(problem.value_grad, x, **limits)
             x = problem.project(found.x)
             if message is not None:
-                break
+                return None
+        return setting.scale * x[: problem.n_weights] if chooses_trees(setting.trees) else None
+
+    try:
+        alternate_with_trees(train, risk, lambda coef: plain.value_grad(coef / setting.scale)[0], run.tol)
     finally:
         objective.temperature = last
     own = x[: problem.n_weights]
@@ -103,7 +115,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
     best_dual = max(best_dual, value - plain.lacks(own, gradient) - last * entropy)
     curves[0].append(value)
     curves[1].append(best_dual)
-    passes.append(problem.n_passes + 1 + joint)
+    passes.append(sum(each.n_passes for each in problems) + 1)
     success = message is not None or plain.lacks(own, gradient) <= 2 * run.tol * abs(value)
     return OptimizeResult(
         x=own,

@@ -15,6 +15,8 @@ from sklearn_crf.objectives.likelihood._joint_risk import (
     JointHingeRisk,
     JointRisk,
     RiskLessObserved,
+    choose_trees,
+    chooses_trees,
     make_tangent,
 )
 from sklearn_crf.objectives.likelihood._likelihood import (

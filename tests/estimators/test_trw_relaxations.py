@@ -1,6 +1,7 @@
 """TRWCRF on graphs with cycles: relaxations bound the likelihood, and ways of one relaxation agree."""
 
 import copy
+import pickle
 import warnings
 from dataclasses import replace
 from typing import ClassVar
@@ -8,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from built_fields import m3n_classifier, trw_crf
+from factor_examples import factor_examples
 from finite_differences import five_point
 from model_strategies import random_model
 from numpy.testing import assert_allclose
@@ -16,7 +18,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
-from sklearn_crf import TRWCRF, M3NClassifier
+from sklearn_crf import TRWCRF, M3NClassifier, Shards
 from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.graphs import covering_trees, lattice
 from sklearn_crf.inference import (
@@ -29,7 +31,19 @@ from sklearn_crf.inference import (
 )
 from sklearn_crf.inference.bounds import _tighten_bound
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
-from sklearn_crf.learning import LBFGS, DualRelaxation, Facts, Relaxation, Reparameterization, SmoothedMargin
+from sklearn_crf.learning import (
+    LBFGS,
+    DualMargin,
+    DualRelaxation,
+    Facts,
+    JointMargin,
+    JointRelaxation,
+    Relaxation,
+    Reparameterization,
+    ReparameterizedMargin,
+    SmoothedMargin,
+)
+from sklearn_crf.learning._relaxations import SpanningTreesTraining
 from sklearn_crf.models import score
 from sklearn_crf.objectives import EdgeProbabilityRisk, JointRisk, Likelihood, Piecewise, RelaxedLikelihood
 
@@ -123,6 +137,80 @@ def test_optimal_trees_are_chosen_between_minimisations(monkeypatch):
     assert field.converged_
     # Each choice of trees is one evaluation of all examples.
     assert len(chosen) == len(X) * len(trained) < field.n_iter_
+
+
+def examples_with_cycles(kind):
+    """Return lattices, or examples with factors of two and three nodes on cycles, and their labels."""
+    return lattices() if kind == "lattices" else factor_examples(2, n_classes=2)
+
+
+def losses_of_trees(estimator, learnings, X, y, **options):
+    """Return the final losses of learning methods, for covering trees and for optimal trees, (2, n)."""
+    losses = [
+        [
+            estimator(learning=clone(each).set_params(trees=trees), edge_features="constant", **options).fit(X, y)
+            for each in learnings
+        ]
+        for trees in ("covering", "optimal")
+    ]
+    return np.array([[field.loss_curve_[-1] for field in row] for row in losses])
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("lattices", np.float32), ("lattices", np.float64), ("factors", None)])
+def test_all_relaxations_choose_the_same_trees(kind, dtype):
+    X, y = examples_with_cycles(kind)
+    X = X if dtype is None else X.astype(dtype)
+    learnings = [Relaxation(), JointRelaxation(), DualRelaxation()] + [Reparameterization()] * (dtype is not None)
+    options = {"fit_intercept": False, "tol": 1e-3, "random_state": 0}
+    covering, optimal = losses_of_trees(TRWCRF, learnings, X, y, **options)
+    assert_allclose(optimal, optimal[0], rtol=2e-3)
+    assert_allclose(covering, covering[0], rtol=1e-4)
+    assert optimal.max() < covering.min() - 1e-3
+
+
+@pytest.mark.parametrize("kind", ["lattices", "factors"])
+def test_smoothed_margins_choose_the_same_trees(kind):
+    X, y = examples_with_cycles(kind)
+    learnings = [each(temperature=0.5, tol=1e-4) for each in (SmoothedMargin, ReparameterizedMargin, JointMargin)]
+    covering, optimal = losses_of_trees(M3NClassifier, learnings, X, y, tol=1e-3)
+    assert_allclose(optimal, optimal[0], rtol=2e-3)
+    assert optimal.max() < covering.min() - 1e-3
+
+
+def test_trees_are_chosen_where_labels_are_missing():
+    X, y = lattices()
+    y = np.where(np.arange(y.size).reshape(y.shape) % 5 == 1, -1, y)
+    options = {"missing_label": -1, "fit_intercept": False, "tol": 1e-4}
+    learnings = [Relaxation(), JointRelaxation(), DualRelaxation()]
+    covering, optimal = losses_of_trees(TRWCRF, learnings, X, y, **options)
+    assert_allclose(optimal, optimal[0], rtol=1e-3)
+    assert np.all(optimal < covering)
+
+
+def test_trees_of_shards_are_those_of_whole_data():
+    X, y = lattices()
+    field = TRWCRF(learning=Relaxation(trees="optimal"), edge_features="constant", tol=1e-4)
+    whole = clone(field).fit(X, y)
+    parts = clone(field).fit(Shards.from_arrays([(X[:1], y[:1]), (X[1:], y[1:])]))
+    assert_allclose(parts.coef_, whole.coef_, atol=1e-6)
+    assert_allclose(pickle.loads(pickle.dumps(parts)).predict_proba(X), whole.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "learning", "message"),
+    [
+        (TRWCRF, SpanningTreesTraining(trees="optimal"), "only this bound is convex"),
+        (TRWCRF, Relaxation(entropy="trivial", trees="optimal"), "needs entropy='trw'"),
+        (M3NClassifier, DualMargin(trees="optimal"), "the same for all trees"),
+        (M3NClassifier, JointMargin(trees="optimal", temperature=0), "the same for all trees"),
+        (M3NClassifier, ReparameterizedMargin(trees="optimal", temperature=0), "the same for all trees"),
+        (M3NClassifier, SmoothedMargin(trees="snakes", entropy="trivial"), "needs entropy='trw'"),
+    ],
+)
+def test_trees_that_change_nothing_are_refused(estimator, learning, message):
+    X, y = lattices()
+    with pytest.raises(ValueError, match=message):
+        estimator(learning=learning, edge_features="constant").fit(X, y)
 
 
 @pytest.mark.parametrize("learning", [Relaxation, DualRelaxation, SmoothedMargin])

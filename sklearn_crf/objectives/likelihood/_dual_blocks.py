@@ -47,7 +47,8 @@ class DualBlock:
         self._potentials, self._example, self._first = risk.potentials, batch.example, start
         self._temperature = objective.temperature
         self._likelihood = getattr(objective, "likelihood", objective)
-        self._state = None
+        # The trees of the risk's warm start, if training chooses trees.
+        self._state = None if risk.carried[i] is None else risk.carried[i][0]
         self.weight, self.n = weight, risk.potentials.n_coef
         self.touched = self._potentials.find_touched_weights(batch.example)
         self._scale = np.broadcast_to(scale, self.n)

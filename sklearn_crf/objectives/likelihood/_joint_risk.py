@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.inference import (
     FactorParts,
     NormProductBP,
+    TightenBound,
     TRWMessagePassing,
     choose_component_forests,
     convergence_left_to_caller,
@@ -43,6 +45,34 @@ def make_tangent(value_grad: Callable[[np.ndarray], RiskValue], at: np.ndarray) 
     """Return the tangent of a convex risk at the weights ``at``: a function of weights that never exceeds the risk."""
     found: Any = value_grad(at)
     return lambda coef: found._replace(value=found.value + float(found.gradient @ (coef - at)))
+
+
+def chooses_trees(trees: Any) -> bool:
+    """Return whether training chooses the trees of each example, in turn with the weights."""
+    return isinstance(trees, str) and trees == "optimal"
+
+
+def choose_trees(risk: EmpiricalRisk, coef: np.ndarray, tol: float) -> float:
+    """Choose the trees of the least bound of each example at the given weights, for all later evaluations of the risk.
+
+    The risk has a relaxed likelihood whose inference keeps the trees of its warm starts. The bound given the known
+    labels keeps its trees, because trees that lower this bound would raise the objective.
+    """
+    # tol: relative decrease of a bound that no other tree would exceed; returns 0.0, which can be added over shards
+    likelihood: Any = getattr(risk.objective, "likelihood", risk.objective)
+    tol = max(likelihood.inference.tol, tol)
+    inference = clone(likelihood.inference).set_params(outer_iter=TightenBound.outer_iter, tol=tol)
+
+    def choose(i, n_threads):
+        batch = risk.batches[i]
+        model = risk.objective.augmented(risk.build_model_by_weight(i, coef)[0], batch.labels, batch.node_weight)
+        free, observed = risk.carried[i] or (None, None)
+        with convergence_left_to_caller(), batch.named_in_errors():
+            found = inference.marginals_for_learning(model, init=free, n_threads=n_threads)
+        risk.carried[i] = found.state, observed
+
+    map_tasks(choose, range(len(risk.batches)), risk.n_jobs)
+    return 0.0
 
 
 class RiskLessObserved(EmpiricalRisk):
@@ -123,14 +153,22 @@ class JointRisk(RiskOfWeightsAndOthers):
     """
 
     # entropy: "trw", "trivial" or "factors"
-    # trees: for the entropy "trw", the parameter ``trees`` of TightenBound, except "optimal"
+    # trees: for the entropy "trw", the parameter ``trees`` of TightenBound; "optimal" stands for the trees that
+    # ``choose_trees`` has chosen for the risk, or for covering trees before the first choice
     # observed: function that evaluates the log-partition given the known labels; None if all nodes are labelled
 
     def __init__(self, risk, entropy="trw", trees="covering", observed=None):
         super().__init__(risk, observed)
-        models = self._build_zero_models()
-        nodes, self._bounds = zip(*(divide_scores(model, entropy, trees) for model in models), strict=True)
+        is_chosen = chooses_trees(trees)
+        found = [state[0] if is_chosen and state is not None else None for state in risk.carried]
+        chosen = [getattr(state, "trees", "covering" if is_chosen else trees) for state in found]
+        models = zip(self._build_zero_models(), chosen, strict=True)
+        nodes, self._bounds = zip(*(divide_scores(model, entropy, rule) for model, rule in models), strict=True)
         self._lay_out_shares(nodes)
+        #: Shares at which training starts: the result of the choice of trees, or even shares.
+        self.shares = np.concatenate(
+            [getattr(state, "scores", np.zeros(len(of_batch))) for state, of_batch in zip(found, nodes, strict=True)]
+        )
 
     def _compute_loss(self, i, coef, n_threads):
         batch, objective = self.batches[i], self.objective

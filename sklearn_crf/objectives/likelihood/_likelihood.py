@@ -166,8 +166,9 @@ class FreeLikelihood(RelaxedLikelihood):
         self, model: Any, labels: np.ndarray, *, state: Any = None, n_threads: int = 1, **unused: Any
     ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
-        free = self.inference.marginals_for_learning(model, init=state, n_threads=n_threads)
-        return compute_bound_loss(model, labels, free)._replace(state=free.state)
+        of_free, of_observed = (None, None) if state is None else state
+        free = self.inference.marginals_for_learning(model, init=of_free, n_threads=n_threads)
+        return compute_bound_loss(model, labels, free)._replace(state=(free.state, of_observed))
 
 
 def _compute_loss_by_marginals(inference, model, labels, state, n_threads):
