@@ -105,7 +105,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         of ``classes_``. A frame is read by the names of its rows and columns. Predictions minimise the expected cost
         under the marginals (Jancsary 2012, Eq. 42 to 47). Margins and the expected cost of truncated learning use
         these costs in training. An
-        :class:`~sklearn_crf.learning.ErrorCost` also has costs of edges, and in training of factors. None means a cost
+        :class:`~sklearn_crf.learning.ErrorCost` also has costs of edges and factors. None means a cost
         of 1 for every error.
     weights : {"auto", "all", "seen"}, default="all"
         Pairs of a feature and a label that have weights: all pairs, or only pairs seen in training. With "seen", pairs

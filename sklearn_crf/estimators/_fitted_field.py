@@ -23,6 +23,7 @@ from sklearn_crf.learning import (
     Learning,
     decision_costs,
     edge_cost,
+    factor_costs,
     resolve_learning,
     sort_costs,
     weigh_correct_nodes,
@@ -247,6 +248,7 @@ class FittedField(FieldParameters):
             edge_cost=edge_cost(sort_costs(self.given.cost, self.given.classes), len(self.classes))
             if decides
             else None,
+            factor_cost=factor_costs(self.given.cost, list(getattr(self.given, "factor_coef_", ()))) if decides else {},
             class_weight=self.given.decision_weight_,
             n_jobs=self.given.n_jobs,
             fallback=learning.fallback(self.facts) if inference is None else None,

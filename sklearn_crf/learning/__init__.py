@@ -1,7 +1,15 @@
 """Learning methods, which train the weights of a field, and their solvers."""
 
 from sklearn_crf.learning._contrastive_training import ContrastiveTraining
-from sklearn_crf.learning._costs import ErrorCost, add_joint_costs, cost_matrix, decision_costs, edge_cost, sort_costs
+from sklearn_crf.learning._costs import (
+    ErrorCost,
+    add_joint_costs,
+    cost_matrix,
+    decision_costs,
+    edge_cost,
+    factor_costs,
+    sort_costs,
+)
 from sklearn_crf.learning._edge_probabilities import OptimalEdgeProbabilities
 from sklearn_crf.learning._labeler import Labeler, given, weigh_correct_nodes
 from sklearn_crf.learning._learning import Learning

@@ -38,8 +38,7 @@ class ErrorCost(HoldsOptions):
         the first node a and the second node b, if their labels are c and d. It is non-negative, and zero if both labels
         are correct.
     factors : float or dict of str to float, default=0.0
-        Cost of a factor with any wrong label, or of the factors of each type by its name in ``Example.factors``. Only
-        training uses it.
+        Cost of a factor with any wrong label, or of the factors of each type by its name in ``Example.factors``.
 
     Examples
     --------
@@ -96,14 +95,14 @@ def edge_cost(cost: Any, n_classes: int) -> np.ndarray | None:
 
 
 def decision_costs(cost: Any, n_classes: int) -> Any:
-    """Return the costs of nodes, (K, K), for predictions, which minimise the total cost of nodes and edges."""
+    """Return the costs of nodes, (K, K), for predictions, which minimise the total cost of nodes, edges and factors."""
     if not isinstance(cost, ErrorCost):
         return cost
-    if isinstance(cost.factors, Mapping) or cost.factors:
-        raise ValueError("Predictions do not support costs of factors: set them in the learning method's cost.")
     if isinstance(cost.nodes, str) and cost.nodes == "weighted":
         raise ValueError('Predictions do not support nodes="weighted": pass a matrix of costs.')
     edge_cost(cost, n_classes)
+    # The types of factors are not known yet.
+    factor_costs(cost, list(cost.factors) if isinstance(cost.factors, Mapping) else [""])
     is_wrong = 1.0 - np.eye(n_classes)
     return is_wrong if isinstance(cost.nodes, str) else 0.0 * is_wrong if cost.nodes is None else cost.nodes
 
@@ -150,30 +149,36 @@ def add_joint_costs(cost: Any, potentials: Any, batches: list) -> tuple[Any, lis
     """
     if not isinstance(cost, ErrorCost):
         return potentials, batches
-    batches = [_add_factor_costs(cost, batch) for batch in batches]
+    of_factors = factor_costs(cost, [kind.name for kind in getattr(potentials, "types", ())])
+    batches = [_add_factor_costs(of_factors, batch) for batch in batches]
     edges = edge_cost(cost, potentials.n_classes)
     return (potentials, batches) if edges is None else add_edge_costs(potentials, edges, batches)
 
 
-def _factor_cost(cost: ErrorCost, name: str) -> float:
-    """Return the cost of a wrong labeling of a factor of the given type."""
-    found = cost.factors.get(name, 0.0) if isinstance(cost.factors, Mapping) else cost.factors
-    if not 0 <= found < np.inf:
-        raise ValueError(f"factors must be finite and not negative, got {found!r}.")
-    return float(found)
+def factor_costs(cost: Any, names: list[str]) -> dict[str, float]:
+    """Return the cost of a wrong labeling of a factor of each type, without types whose factors have no costs."""
+    # names: names of all types of factors
+    given = cost.factors if isinstance(cost, ErrorCost) else 0.0
+    found = dict(given) if isinstance(given, Mapping) else dict.fromkeys(names, given)
+    for name, value in found.items():
+        if name not in names:
+            raise ValueError(f"factors names the type {name!r}, but the types in training were {sorted(names)}.")
+        if not 0 <= value < np.inf:
+            raise ValueError(f"factors must be finite and not negative, got {value!r}.")
+    return {name: float(value) for name, value in found.items() if value}
 
 
-def _add_factor_costs(cost: ErrorCost, batch: Any) -> Any:
+def _add_factor_costs(cost: dict[str, float], batch: Any) -> Any:
     """Return the batch with an additional fixed factor, which holds the cost, for each labelled factor with a cost."""
+    # cost: cost of a factor of each type that has one
     example, found = batch.example, []
-    for name, factors in example.factors.items():
-        of_factor, states = _factor_cost(cost, name), batch.counted_labels[factors.scope]
-        if of_factor:
-            found += [
-                (nodes, SparseTable(truth[np.newaxis], np.zeros(1), default=of_factor))
-                for nodes, truth in zip(factors.scope, states, strict=True)
-                if (truth >= 0).all()
-            ]
+    for name in example.factors.keys() & cost:
+        scope = example.factors[name].scope
+        found += [
+            (nodes, SparseTable(truth[np.newaxis], np.zeros(1), default=cost[name]))
+            for nodes, truth in zip(scope, batch.counted_labels[scope], strict=True)
+            if (truth >= 0).all()
+        ]
     if not found:
         return batch
     return replace(batch, example=replace_fields(example, fixed_factors=[*example.fixed_factors, *found]))

@@ -1,6 +1,6 @@
 """Prediction of labels and marginals of the nodes of examples under given weights."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,13 @@ from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
 from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.learning._prediction_paths import PREDICTION_PATHS
 from sklearn_crf.models import (
+    FactorGraph,
     PairwiseModel,
     SegmentModel,
     clamped,
     compute_score_terms,
     expand_edge_tables,
+    expand_tables,
     extract_components,
     factor_graph_of,
     unite_factors,
@@ -47,6 +49,7 @@ class Labeler:
     temperature: float = 1.0
     cost: np.ndarray | None = None  # (K, K), cost[a, b] of predicting class a if the true class is b
     edge_cost: np.ndarray | None = None  # (K, K, K, K), cost[a, b, c, d] of predicting a and b if c and d are true
+    factor_cost: dict[str, float] = field(default_factory=dict)  # cost of a wrong factor of each type that has costs
     class_weight: np.ndarray | None = None  # (K,), factors by which marginals are multiplied
     n_jobs: int | None = None
     fallback: Inference | None = None  # Inference for tasks that ``decoding`` does not support
@@ -113,8 +116,11 @@ class Labeler:
             model, marginals = self._average_voters(potentials, voters, batch, chosen, n_threads)
             gain = self.gain(marginals, batch.node_ptr)
             with batch.named_in_errors():
-                if self.edge_cost is not None and batch.example.graph.n_edges:
+                if self._charges_joint_labels(batch.example):
                     models = [self.model(potentials, voter, batch) for voter in voters]
+                    if isinstance(model, FactorGraph):
+                        of_type = potentials.number_factors(batch.example)
+                        return self._find_least_cost_of_factors(models, gain, of_type, chosen, n_threads)
                     return self._find_least_cost(models, gain, chosen, n_threads)
                 return labels_of_most_gain(model, gain, n_threads)
 
@@ -133,12 +139,41 @@ class Labeler:
             return chosen.edge_marginals(model, n_threads=n_threads)
         return chosen.marginals(expand_edge_tables(model), n_threads=n_threads).tables[:, 0]
 
+    def _charges_joint_labels(self, example):
+        """Return whether an example has edges or factors with costs."""
+        of_edges = self.edge_cost is not None and example.graph.n_edges
+        return bool(of_edges or self.factor_cost.keys() & example.factors.keys())
+
+    def _find_least_cost_of_factors(self, models, gain, of_type, inference, n_threads):
+        r"""Return the labeling of a factor graph with the lowest expected total cost, (N,) int32.
+
+        .. math:: \arg\max_y \sum_s \mathrm{gain}_s(y_s) - \sum_e \mathrm{E} \, e(y_e, y_e^*) + \sum_f g_f \, P(y_f)
+        """
+        # models: the model for each voter; gain: (N, K), gain of each label
+        # of_type: indices of the factors of each type in a model
+        costs = self.factor_cost if self.edge_cost is None else self.factor_cost | {"": 1.0}
+        charged = {f: cost for name, cost in costs.items() for f in of_type.get(name, ())}
+        joint: list[Any] = [0.0] * len(charged)
+        for model in models:
+            expanded, cells = expand_tables(model, list(charged))
+            found = inference.marginals(expanded, n_threads=n_threads).statistics.log_table / len(models)
+            joint = [total + found[own] for total, own in zip(joint, cells, strict=True)]
+        model, gains = models[0], []
+        for (f, cost), own in zip(charged.items(), joint, strict=True):
+            if self.edge_cost is not None and f in of_type[""]:
+                a, b = own.shape
+                own = -np.einsum("abcd,cd->ab", self.edge_cost[:a, :b, :a, :b], own)
+            gains.append((model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]], cost * own))
+        gain = np.where(np.arange(gain.shape[1]) < model.n_states[:, None], gain, -np.inf)
+        model = unite_factors(_replace_scores_by_gains(model, gain), FactorGraph.from_factors(model.n_states, gains))
+        return _label_all_components(model, n_threads)
+
     def _find_least_cost(self, models, gain, inference, n_threads):
         """Return the labeling with the lowest expected total cost of nodes and edges, (N,) int32."""
         # models: the model for each voter; gain: (N, K), gain of each label
         model = models[0]
         if not isinstance(model, PairwiseModel):
-            raise ValueError("predictions with costs of edges support only nodes and edges, without other factors.")
+            raise ValueError("predictions with costs of edges do not support scores of durations.")
         assert self.edge_cost is not None, "only costs of edges need the marginals of pairs"
         pairs = sum(self.edge_marginals(each, inference, n_threads).astype(np.float64) for each in models)
         tables = -np.einsum("abcd,ecd->eab", self.edge_cost, pairs / len(models))
@@ -147,9 +182,7 @@ class Labeler:
         costs = PairwiseModel(
             model.graph, gain, tables, edge_type=np.arange(model.graph.n_edges), n_states=model.n_states
         )
-        labels = np.empty(model.n_nodes, dtype=np.int32)
-        _label_components(costs, np.ones(model.graph.n_components, dtype=bool), labels, n_threads)
-        return labels
+        return _label_all_components(costs, n_threads)
 
     def _best_labels(self, potentials, weights, batch, n_threads):
         """Return the best labels of a batch, (N,) int32."""
@@ -189,9 +222,9 @@ class Labeler:
     def _find_by_fast_path(self, batches, potentials, voters, inference, rule):
         """Return the result of a fast path for each batch, or None for each batch that no fast path supports."""
         found = [None] * len(batches)
-        needs_pairs = self.edge_cost is not None and rule == "mpm"
+        needs_joint = (self.edge_cost is not None or self.factor_cost) and rule == "mpm"
         is_plain = (
-            not needs_pairs and len(voters) == 1 and self.temperature == 1 and batches and batches[0].labels is None
+            not needs_joint and len(voters) == 1 and self.temperature == 1 and batches and batches[0].labels is None
         )
         for path in applying(PREDICTION_PATHS, self, batches, potentials, rule) if is_plain else ():
             missing = [i for i, part in enumerate(found) if part is None]
@@ -284,6 +317,14 @@ def labels_of_most_gain(model, gain, n_threads=1):
     if not is_broken.any():
         return labels
     _label_components(_replace_scores_by_gains(model, gain), is_broken, labels, n_threads)
+    return labels
+
+
+def _label_all_components(model, n_threads):
+    """Return the best labels of a model, (N,) int32."""
+    labels = np.empty(model.n_nodes, dtype=np.int32)
+    n_components = (model.graph if isinstance(model, PairwiseModel) else model).n_components
+    _label_components(model, np.ones(n_components, dtype=bool), labels, n_threads)
     return labels
 
 

@@ -16,6 +16,7 @@ from sklearn_crf.models._factor_scores import (
     SmallFactors,
     add_cells,
     compute_changed_scores,
+    expand_tables,
     unite_factors,
 )
 from sklearn_crf.models._factor_tables import (

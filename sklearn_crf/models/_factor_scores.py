@@ -1,5 +1,7 @@
 """Scores, statistics and observed nodes of factor graphs."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +39,30 @@ def unite_factors(*graphs):
         table_default=np.concatenate([graph.table_default.astype(first.dtype, copy=False) for graph in graphs]),
         table_state=np.concatenate([graph.table_state for graph in graphs]),
     )
+
+
+def expand_tables(model: FactorGraph, factors: Sequence[int]) -> tuple[FactorGraph, list[np.ndarray]]:
+    """Give each of some factors its own dense table; return the model, and the cells of each of these factors.
+
+    The statistics of these cells are the joint marginals of the factors.
+    """
+    # returns cells: for each factor the indices of its table's cells in ``log_table``, in the shape of the table
+    tables = [model.dense_table(f) for f in factors]
+    n, ends = len(tables), model.log_table.size + np.cumsum([0, *(table.size for table in tables)])
+    table_id = model.table_id.copy()
+    table_id[list(factors)] = model.n_tables + np.arange(n)
+    cell = model.table_cell
+    found = replace(
+        model,
+        table_id=table_id,
+        log_table=np.concatenate([model.log_table, *map(np.ravel, tables)]),
+        table_ptr=np.concatenate((model.table_ptr, ends[1:])),
+        table_kind=np.pad(model.table_kind, (0, n), constant_values=DENSE),
+        table_cell=None if cell is None else np.pad(cell, (0, ends[-1] - ends[0])),
+        table_default=np.pad(model.table_default, (0, n), constant_values=-np.inf),
+        table_state=np.pad(model.table_state, (0, n), constant_values=1),
+    )
+    return found, [first + np.arange(t.size).reshape(t.shape) for first, t in zip(ends[:-1], tables, strict=True)]
 
 
 def _join_offsets(pointers):

@@ -174,6 +174,15 @@ class FactorPotentials(ExtendedPotentials):
             graphs.append(models.FactorGraph.from_factors(n_states, example.fixed_factors))
         return models.unite_factors(*graphs)
 
+    def number_factors(self, example) -> dict[str, range]:
+        """Return the indices of the factors of each type in the model of an example; edges have the type ""."""
+        first = example.n_nodes + example.graph.n_edges
+        found = {"": range(example.n_nodes, first)}
+        for kind in self._types_of(example):
+            found[kind.name] = range(first, first + len(example.factors[kind.name].scope))
+            first = found[kind.name].stop
+        return found
+
     def _types_of(self, example):
         return [kind for kind in self.types if kind.name in example.factors]
 

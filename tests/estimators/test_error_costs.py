@@ -17,7 +17,7 @@ from sklearn_crf.inference.messages._fixed_sweeps import FixedSweeps
 from sklearn_crf.learning import ErrorCost, Exact, MaxMargin, TruncatedInference
 from sklearn_crf.models import score
 from sklearn_crf.objectives import EmpiricalRisk, TruncatedLoss
-from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
+from sklearn_crf.potentials import LinearPotentials, PairwiseTables, make_pairwise_form
 
 C = 0.3
 
@@ -178,6 +178,63 @@ def test_predictions_have_the_least_expected_cost():
     assert differs
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("inference", ["auto", "evidence"])
+@pytest.mark.parametrize(
+    ("nodes", "edges", "factors"),
+    [
+        (None, None, 1.0),
+        ("hamming", random_edge_costs(3, 1), {"ends": 0.7}),
+        (np.array([[0, 1, 3], [2, 0, 1], [1, 0.5, 0]]), random_edge_costs(3), {"triple": 2.0, "ends": 0.5}),
+    ],
+)
+def test_predictions_have_the_least_expected_cost_of_factors(nodes, edges, factors, inference, dtype):
+    X, y = factor_examples(3, longest=4)
+    X = [Example(x.node_features.astype(dtype), x.edges, factors=x.factors) for x in X]
+    evidence = [np.where(np.arange(len(own)) == 1, own, -1) for own in y] if inference == "evidence" else None
+    cost = ErrorCost(nodes=nodes, edges=edges, factors=factors)
+    field = TRWCRF(learning="exact", cost=cost, edge_features="constant", missing_label=-1).fit(X, y)
+    node_cost = {True: np.zeros((3, 3)), False: 1 - np.eye(3)}[nodes is None] if not np.ndim(nodes) else nodes
+    of_type = factors if isinstance(factors, dict) else dict.fromkeys(X[0].factors, factors)
+    found = field.predict(X, evidence=evidence)
+    for i, (x, model, own) in enumerate(zip(X, field.models(X), found, strict=True)):
+        every = np.array(list(product(range(3), repeat=x.n_nodes)))
+        scores = np.array([score(model, labels) for labels in every])
+        if evidence is not None:
+            scores[(every[:, 1] != evidence[i][1])] = -np.inf
+        probability = np.exp(scores - np.logaddexp.reduce(scores))
+        # cost[i, j]: cost of the labeling every[i] if every[j] is true
+        charged = sum(node_cost[s[:, None], s[None]] for s in every.T)
+        if edges is not None:
+            charged = charged + sum(edges[a[:, None], b[:, None], a[None], b[None]] for a, b in every.T[x.edges])
+        for name, value in of_type.items():
+            for scope in x.factors[name].scope:
+                charged = charged + value * (every[:, None][..., scope] != every[None][..., scope]).any(axis=-1)
+        expected = charged @ probability
+        if evidence is not None:
+            expected[np.isneginf(scores)] = np.inf
+        at = np.flatnonzero((every == own).all(axis=1))[0]
+        assert_allclose(expected[at], expected.min(), rtol=1e-5)
+
+
+def test_costs_of_unknown_factors_are_refused():
+    X, y = factor_examples(4)
+    field = TRWCRF(learning="exact", cost=ErrorCost(factors={"other": 1.0}), edge_features="constant").fit(X, y)
+    with pytest.raises(ValueError, match="names the type 'other', but the types in training were"):
+        field.predict(X)
+
+
+def test_costs_of_factors_in_predictions_keep_forbidden_pairs():
+    X, y = factor_examples(4, longest=5)
+    y = [np.sort(own) for own in y]
+    # Forbid falling labels.
+    pairwise = PairwiseTables("full", forbidden=[(a, b) for a in range(3) for b in range(a)])
+    cost = ErrorCost(nodes=None, factors=1.0)
+    field = TRWCRF(learning="exact", cost=cost, pairwise=pairwise, edge_features="constant").fit(X, y)
+    for x, labels in zip(X, field.predict(X), strict=True):
+        assert np.all(np.diff(labels[x.edges], axis=1) >= 0)
+
+
 def test_costs_follow_the_order_of_classes():
     X, y = images()
     order, edges = [2, 0, 1], random_edge_costs(3)
@@ -243,7 +300,8 @@ def test_the_cost_of_the_estimator_is_the_cost_of_the_loss():
         (TRWCRF(learning=Exact(cost=ErrorCost(edges=np.ones((3,) * 4)))), "edges must be zero where"),
         (TRWCRF(learning=Exact(cost=ErrorCost(edges=-random_edge_costs(3)))), "edges must not be negative"),
         (TRWCRF(learning=Exact(cost=ErrorCost(edges="border"))), "edges"),
-        (TRWCRF(learning="exact", cost=ErrorCost(factors=1.0)), "do not support costs of factors"),
+        (TRWCRF(learning=Exact(cost=ErrorCost(factors={"triple": 1.0}))), "names the type 'triple'"),
+        (TRWCRF(learning="exact", cost=ErrorCost(factors=-1.0)), "must be finite and not negative"),
         (M3NClassifier(learning=MaxMargin(rescaling="slack"), cost=ErrorCost(edges="pairs")), "only costs of nodes"),
     ],
 )
@@ -251,13 +309,3 @@ def test_wrong_costs(field, message):
     X, y = images()
     with pytest.raises(ValueError, match=message):
         field.fit(X, y)
-
-
-@pytest.mark.parametrize("learning", ["exact", "relaxation", "truncated"])
-def test_costs_of_edges_in_predictions_refuse_factors(learning):
-    rng = np.random.default_rng(0)
-    X = [Example(rng.normal(size=(4, 2)), [[0, 1]], factors={"triple": [[1, 2, 3]]}) for _ in range(3)]
-    y = [rng.permutation([0, 0, 1, 1]) for _ in X]
-    field = TRWCRF(learning=learning, cost=ErrorCost(edges="boundary"), edge_features="constant", max_iter=5).fit(X, y)
-    with pytest.raises(ValueError, match=r"X\[0\]: predictions with costs of edges support only nodes and edges"):
-        field.predict(X)
