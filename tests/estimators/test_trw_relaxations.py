@@ -187,6 +187,17 @@ def test_trees_are_chosen_where_labels_are_missing():
     assert np.all(optimal < covering)
 
 
+def test_learnings_agree_on_factors_where_labels_are_missing():
+    X, y = factor_examples(4, n_classes=2)
+    y = [np.where(np.arange(len(own)) == i % 3, -1, own) for i, own in enumerate(y)]
+    options = {"edge_features": "constant", "fit_intercept": False, "missing_label": -1, "random_state": 0}
+    losses = [
+        TRWCRF(learning=each, **options).fit(X, y).loss_curve_[-1]
+        for each in (Relaxation(), JointRelaxation(), DualRelaxation())
+    ]
+    assert_allclose(losses, losses[0], rtol=1e-4)
+
+
 def test_trees_of_shards_are_those_of_whole_data():
     X, y = lattices()
     field = TRWCRF(learning=Relaxation(trees="optimal"), edge_features="constant", tol=1e-4)
