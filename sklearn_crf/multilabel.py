@@ -188,7 +188,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-            Features of the rows.
+            Features of the rows. The learning method of the field determines the treatment of NaN.
         y : array-like or sparse matrix of shape (n_samples, n_labels)
             Labels of each row, as zeros and ones. With any other two values, the larger value means that the row has
             the label. NaN and None mark unknown labels. If the values of y are 0, 1 and -1, then -1 also
@@ -363,11 +363,13 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _rows(self, X, reset):
         require_rows(X)
         X = convert_to_csr(X, "X") if sp.issparse(X) else replace_masked_values(X)
-        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
+        # The field fills NaN, unless its learning method refuses NaN.
+        options: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
+        return validate_data(self, X, reset=reset, accept_sparse="csr", order="C", **options)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = tags.input_tags.allow_nan = True
         tags.target_tags.single_output = False
         tags.target_tags.multi_output = True
         tags.classifier_tags.multi_class = False

@@ -20,6 +20,7 @@ from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, MultiLabelField, m
 from sklearn_crf.encoding import RowFields
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import BruteForce
+from sklearn_crf.learning import Exact
 from sklearn_crf.models import score
 from sklearn_crf.multilabel import chow_liu_edges
 from sklearn_crf.potentials import PairwiseTables
@@ -446,3 +447,36 @@ def test_incomplete_rows_help():
 def test_errors_for_unknown_labels(y, message):
     with pytest.raises(ValueError, match=message):
         MultiLabelField(TRWCRF(max_iter=2)).fit(X, y)
+
+
+@pytest.mark.parametrize("structure", ["chow_liu", "full"])
+@pytest.mark.parametrize("treatment", ["mark", "mean"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gaps_in_features_become_means_of_the_rows(treatment, structure, dtype):
+    rows = X.astype(dtype)
+    rows[np.random.default_rng(0).random(rows.shape) < [0.3, 0.3, 0, 0, 0]] = np.nan
+    used = WEIGHT * (~np.isnan(PARTLY)).any(axis=1)  # rows without a known label are left out
+    means = used.dot(np.nan_to_num(rows)) / used.dot(~np.isnan(rows))
+    filled = np.where(np.isnan(rows), means, rows)
+    filled = filled.astype(dtype)
+    by_hand = np.hstack((filled, np.isnan(rows[:, :2]).astype(dtype))) if treatment == "mark" else filled
+    field = MultiLabelField(TRWCRF(pairwise="ising", learning=Exact(missing_features=treatment)), structure)
+    expected = clone(field).fit(by_hand, PARTLY, sample_weight=WEIGHT)
+    field.fit(rows, PARTLY, sample_weight=WEIGHT)
+    assert field.n_features_in_ == 5
+    tol = 1e-9 if dtype == np.float64 else 1e-4
+    assert_allclose(field.predict_proba(rows), expected.predict_proba(by_hand), atol=tol)
+    for given in (rows, sp.csr_matrix(rows)):
+        assert_array_equal(pickle.loads(pickle.dumps(field)).predict(given, PARTLY), field.predict(rows, PARTLY))
+    sparse = clone(field).fit(sp.csr_matrix(rows), PARTLY, sample_weight=WEIGHT)
+    assert_allclose(sparse.estimator_.fill_values_, field.estimator_.fill_values_, rtol=1e-6)
+    assert_allclose(sparse.predict_proba(rows), field.predict_proba(rows), atol=1e-2)
+
+
+def test_gaps_that_training_did_not_have_are_an_error():
+    field = MultiLabelField().fit(X, Y)
+    gap = np.where(np.arange(5) == 1, np.nan, X)
+    with pytest.raises(ValueError, match="X contains NaN"):
+        field.predict(gap)
+    with pytest.raises(ValueError, match="X contains NaN"):
+        MultiLabelField(TRWCRF(learning=Exact(missing_features="error"))).fit(np.where(Y[:, :1], X, gap), Y)

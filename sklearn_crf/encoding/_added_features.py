@@ -113,7 +113,7 @@ class Filling:
         if encoded.layout == "list":
             parts["items"] = [self._fill_example(x, i) for i, x in enumerate(encoded.items)]
         else:
-            parts["array"] = self.nodes.fill(encoded.array, "X")
+            parts["array"] = encoded.map_array(lambda features: self.nodes.fill(features, "X"))
         n_marked = len(self.nodes.marked)
         return replace(
             encoded,
@@ -143,7 +143,7 @@ def sum_known_features(encoded: Encoded, weight: np.ndarray | None) -> tuple[np.
     weight = np.ones(encoded.n_examples) if weight is None else weight
     edges = list(_iterate_edge_features(encoded, weight))
     return (
-        _sum_known(_iterate_features(encoded, weight), encoded.n_features, "X"),
+        _sum_known(encoded.iterate_nodes(weight), encoded.n_features, "X"),
         _sum_known(edges, edges[0][0].shape[1], "edge_features") if edges else None,
     )
 
@@ -156,16 +156,6 @@ def attributes_of_filling(filling: Filling | None) -> dict[str, np.ndarray | Non
         for names, part in zip(_ATTRIBUTES, parts, strict=True)
         for name, value in zip(names, (None, None) if part is None else (part.values, part.marked), strict=True)
     }
-
-
-def _iterate_features(encoded: Encoded, weight: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
-    """Yield node features, (n, n_features), and the weights of their nodes, (n,)."""
-    if encoded.layout == "nodes":
-        yield encoded.array, weight
-        return
-    for x, own in zip(encoded.items if encoded.layout == "list" else encoded.array, weight, strict=True):
-        rows = x.node_features if encoded.layout == "list" else x.reshape(-1, encoded.n_features)
-        yield rows, np.full(rows.shape[0], own)
 
 
 def _iterate_edge_features(encoded: Encoded, weight: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:

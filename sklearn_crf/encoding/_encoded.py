@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn_crf._numbers import convert_to_csr, is_sparse_matrix
 from sklearn_crf._threads import cached_property
 from sklearn_crf.encoding import _tuning
-from sklearn_crf.encoding._compact_lists import ChainList
+from sklearn_crf.encoding._compact_lists import ChainList, RowFields
 from sklearn_crf.encoding._edge_features import (
     compute_one_edge,
     difference,
@@ -86,7 +86,9 @@ class Encoded:
     @property
     def dtype(self):
         """Precision of the features, float32 or float64."""
-        return self.items[0].node_features.dtype if self.layout == "list" else self.array.dtype
+        if self.layout == "list":
+            return self.items[0].node_features.dtype if self.items else np.dtype(np.float64)
+        return self.array.dtype
 
     @property
     def is_sparse(self):
@@ -156,7 +158,7 @@ class Encoded:
     @cached_property
     def _some_edge_features(self):
         if self.layout == "array":
-            nodes = self.array[0].reshape(-1, self.n_features)
+            nodes = self.array[:1].reshape(-1, self.n_features)
             nodes = nodes if len(nodes) else np.zeros((1, self.n_features), self.dtype)
             return compute_one_edge(self.edge_feature_function, nodes)
         for example in self.representatives:
@@ -173,6 +175,19 @@ class Encoded:
         """Return the concatenated node features of examples ``start`` to ``stop``, for the layout ``"array"``."""
         # returns: (n_nodes, n_features), or SharedRows
         return self.array[start:stop].reshape(-1, self.n_features)
+
+    def map_array(self, function):
+        """Return the array of features converted by a function that processes each node separately."""
+        return function(self.array)
+
+    def iterate_nodes(self, weight):
+        """Yield features, (n, n_features), and the weights of their nodes, (n,), given the weights of the examples."""
+        if self.layout == "nodes":
+            yield self.array, weight
+            return
+        for x, own in zip(self.items if self.layout == "list" else self.array, weight, strict=True):
+            rows = x.node_features if self.layout == "list" else x.reshape(-1, self.n_features)
+            yield rows, np.full(rows.shape[0], own)
 
     def n_together(self, max_nodes):
         """Return how many examples fit in a batch of at most ``max_nodes`` nodes, for the layout ``"array"``."""
@@ -194,6 +209,12 @@ class _EncodedRowFields(Encoded):
 
     def features_of(self, start, stop):
         return SharedRows(self.array[start:stop, 0], self.graph.n_nodes)
+
+    def map_array(self, function):
+        return RowFields(function(self.array[:, 0]), self.graph).features
+
+    def iterate_nodes(self, weight):
+        yield self.array[:, 0], weight
 
     def n_together(self, max_nodes):
         share = self.n_examples // _tuning.N_BATCHES
@@ -225,7 +246,7 @@ def record_input(encoded, estimator):
         del estimator.feature_names_in_
 
 
-def encode_row_fields(X):
+def encode_row_fields(X, has_nan):
     """Convert :class:`RowFields` to an :class:`Encoded`."""
     return _EncodedRowFields(
         layout="array",
@@ -239,6 +260,7 @@ def encode_row_fields(X):
         graph=X.graph,
         edge_type=X.edge_type,
         node_type=X.node_type,
+        has_nan=has_nan,
     )
 
 

@@ -2,6 +2,7 @@
 
 from copy import copy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +17,7 @@ from sklearn_crf.encoding._encoded import Encoded, encode_row_fields
 from sklearn_crf.encoding._examples import Example, get_stored_edge_types, make_trusted_example, replace_fields
 from sklearn_crf.encoding._layouts import (
     align_frames,
+    is_listed,
     read_layout,
     require_numeric_table,
     validate_rows,
@@ -43,10 +45,16 @@ def encode_X(
     if edge_types not in ("offset", "tied"):
         raise ValueError(f"edge_types must be 'offset' or 'tied', got {edge_types!r}.")
     if isinstance(X, RowFields):
-        return encode_row_fields(X)
+        return encode_row_fields(X, _require_finite(X.rows, "X", allow_nan=allow_nan))
     if lattice_ndim is None and not reset:
         # The number of axes is as in fit. Otherwise, a single image (H, W, F) would be read as a set of chains.
         lattice_ndim = getattr(estimator, "lattice_ndim_", None)
+    if not reset and lattice_ndim != 0 and is_listed(X) and not len(X):
+        # An empty list, such as an empty shard, is read as a list of one empty example, which is then removed.
+        nothing: Any = Example(np.zeros((0, estimator.n_features_in_)), []) if lattice_ndim is None else []
+        options = {"connectivity": connectivity, "edge_features": edge_features, "edge_types": edge_types}
+        found = encode_X([nothing], lattice_ndim=lattice_ndim, estimator=estimator, reset=False, **options)
+        return found.take([])
     X, names = align_frames(X, None if reset else getattr(estimator, "feature_names_in_", None))
     layout, X = read_layout(X, lattice_ndim)
     function = edge_feature_function(edge_features)
@@ -113,7 +121,7 @@ def _encode_nodes(X, function, dtype, estimator, reset, allow_nan):
 
 
 def _encode_array(X, connectivity, function, edge_types, dtype, needs_nodes, allow_nan):
-    if 0 in (X.shape if needs_nodes else X.shape[:1] + X.shape[-1:]):
+    if 0 in (X.shape if needs_nodes else X.shape[-1:]):
         raise ValueError(
             f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required: no axis of X may be "
             "of length 0."
