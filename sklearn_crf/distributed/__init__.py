@@ -11,6 +11,7 @@ from sklearn_crf.distributed._shards import (
     refuse_shards,
     require_one_vector_level,
     score_shards,
+    take_shards,
 )
 from sklearn_crf.distributed._sums import sum_in_tree_order
 

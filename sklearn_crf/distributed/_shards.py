@@ -338,11 +338,14 @@ class Shards:
         >>> [labels.tolist() for labels in TRWCRF(C=100).fit(scaled).predict(scaled)]
         [[0, 1, 0], [1, 0]]
         """
-        shards = type(self).__new__(type(self))
-        held = [
+        return self._having(
             Shard(own.number, own.name, partial(_load_transformed, own.source, transformer)) for own in self._shards
-        ]
-        shards._hold(held, self._client, self._keep)
+        )
+
+    def _having(self, held: Iterable[Shard]) -> "Shards":
+        """Return a copy that holds other shards."""
+        shards = type(self).__new__(type(self))
+        shards._hold(list(held), self._client, self._keep)
         return shards
 
     def _held(self):
@@ -381,6 +384,14 @@ def _number_result(function, shard, broadcast):
 
 def _count_result(function, shard, broadcast):
     return _Result(1, function(shard, broadcast))
+
+
+def take_shards(shards: Shards, numbers: Iterable[int]) -> Shards:
+    """Return the shards at the given places, which are numbered anew."""
+    held = [shards._shards[number] for number in numbers]
+    if len(held) == len(shards):
+        return shards
+    return shards._having(Shard(number, own.name, own.source) for number, own in enumerate(held))
 
 
 def call_on_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = None, **options: Any) -> Any:

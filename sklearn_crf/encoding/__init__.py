@@ -48,7 +48,7 @@ from sklearn_crf.encoding._labels import (
     sort_cost_by_class,
 )
 from sklearn_crf.encoding._lattices import encode_X
-from sklearn_crf.encoding._layouts import decode, require_rows
+from sklearn_crf.encoding._layouts import decode, has_nodes, require_rows
 from sklearn_crf.encoding._node_features import OperatorFeatures, SharedRows
 
 __all__ = ["Example", "register_edge_features"]

@@ -59,7 +59,7 @@ def validate_sample_weight(sample_weight, n_examples):
     if np.any(weight < 0):
         i = int(np.argmax(weight < 0))
         raise ValueError(f"Negative values in data passed to `sample_weight`: sample_weight[{i}] is {weight[i]}.")
-    if not np.any(weight):
+    if n_examples and not np.any(weight):
         raise ValueError("Sample weights must contain at least one non-zero number.")
     return weight
 

@@ -52,6 +52,18 @@ def is_listed(X):
     return isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
 
 
+def has_nodes(X):
+    """Return whether some example of X has a node, which is a row or an element of a lattice."""
+    return any(map(_has_nodes, X)) if is_listed(X) else _has_nodes(X)
+
+
+def _has_nodes(x):
+    if isinstance(x, Example):
+        return x.n_nodes > 0
+    shape = x.shape if hasattr(x, "shape") else (len(x), 1) if hasattr(x, "__len__") else ()
+    return 0 not in (shape[:-1] or shape)
+
+
 def align_frames(X, expected=None):
     """Convert a list of data frames to arrays whose columns have the same order."""
     # X: only lists, tuples and 1-D object arrays of data frames are converted; any other X is returned unchanged

@@ -3,18 +3,20 @@
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils import check_consistent_length
 
 from sklearn_crf import encoding
-from sklearn_crf.distributed import ClusterGoneError, Shards, require_one_vector_level
+from sklearn_crf.distributed import ClusterGoneError, Shards, require_one_vector_level, take_shards
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
     build_training_potentials,
     collect_allowed_types,
     fit_scaling,
     require_allowed,
+    require_terms,
     sum_class_weights,
 )
 from sklearn_crf.kernels import VECTOR_LEVEL
@@ -33,11 +35,18 @@ class ShardedExamples:
     are_sharded = True
 
     def __init__(self, reader, shards: Shards):
-        self.shards = shards
         field = reader.estimator
         # Callbacks only run in this process, so shards get a copy of the estimator without callbacks.
         self._reader = reader = replace(reader, estimator=type(field)(**field.get_params(deep=False)))
         found = shards.map(_survey, reader)
+        # Shards without nodes are left out, but their examples count in lists with one entry for each example.
+        ends = np.cumsum([0] + [part.n_examples for part in found])
+        filled = [number for number, part in enumerate(found) if part.has_nodes]
+        if not filled:
+            raise ValueError("Shards have no nodes, because all of their examples are empty: pass at least one node.")
+        self.first_examples = ends[filled]
+        self.shards = shards = take_shards(shards, filled)
+        found = [found[number] for number in filled]
         if any(part.outline is None for part in found):
             filling = encoding.Filling.of(shards.map(_sum_known_features, reader), reader.missing_features)
             self._reader = reader = replace(reader, filling=filling)
@@ -45,9 +54,8 @@ class ShardedExamples:
         names = [part.name for part in found]
         require_one_vector_level(found)
         classes = encoding.sort_classes([labels for part in found for labels in part.labels], field.classes)
-        self.encoded = reader.replace_edge_features(
-            encoding.Outline.joined([part.outline for part in found], names), classes
-        )
+        outline = encoding.Outline.joined([part.outline for part in found], names)
+        self.encoded = reader.replace_edge_features(replace(outline, n_examples=int(ends[-1])), classes)
         self.labels = encoding.EncodedLabels([], classes)
         self.class_weight = None
         if reader.class_weight is not None:
@@ -58,7 +66,6 @@ class ShardedExamples:
             self.class_weight = encoding.compute_class_weights(reader.class_weight, one_of_each)
             weights = dict(zip(classes.tolist(), self.class_weight.tolist(), strict=True))
             self._reader = replace(reader, class_weight=weights)
-        self.first_examples = np.cumsum([0] + [part.outline.n_examples for part in found])
         if self.encoded.has_sparse_edges:
             raise ValueError("Examples with sparse edge features have to be in memory, not in Shards: pass X and y.")
 
@@ -71,8 +78,9 @@ class ShardedExamples:
         types = join_factor_types(self.shards.map(_collect_types, parts)) if self.encoded.has_factors else []
         self.potentials = build_training_potentials(plan.layout, self.encoded, classes, [], types)
         parts = parts._replace(potentials=self.potentials)
-        facts, moments = zip(*self.shards.map(_summarise, parts), strict=True)
+        facts, moments, find_terms = zip(*self.shards.map(_summarise, parts), strict=True)
         plan = plan.on(Facts.joined(facts), self.encoded, self.potentials)
+        require_terms(plan, any(find_terms))
         whole = None if moments[0] is None else tuple(map(FeatureMoments.joined, zip(*moments, strict=True)))
 
         def bulk_of(scaling):
@@ -105,9 +113,11 @@ class _Survey(NamedTuple):
     """Properties of a shard that are determined before training."""
 
     name: str
-    outline: encoding.Outline | None  # None if there are missing features that are not yet filled
-    labels: list
+    n_examples: int
     vector_level: str
+    has_nodes: bool = True
+    outline: encoding.Outline | None = None  # None if there are no nodes, or missing features that are not yet filled
+    labels: Any = ()
 
 
 class _BatchPlan(NamedTuple):
@@ -126,15 +136,19 @@ def _survey(shard, reader):
     field = reader.estimator
     X, y, _ = shard.load()
     with shard.named_in_errors():
+        if not encoding.has_nodes(X):
+            check_consistent_length(X, y)
+            return _Survey(shard.name, X.shape[0] if hasattr(X, "shape") else len(X), VECTOR_LEVEL, has_nodes=False)
         encoded = reader.read(X, reset=True, allow_nan=True)
+        survey = _Survey(shard.name, encoded.n_examples, VECTOR_LEVEL)
         if reader.needs_filling(encoded):
-            return _Survey(shard.name, None, [], VECTOR_LEVEL)
+            return survey
         encoded = reader.complete(encoded, reader.filling)
         labels = []
         if field.classes is None:
             labels = encoding.collect_distinct_labels(y, encoded, missing_label=field.missing_label)
     distinct = [np.unique(np.concatenate(kind)) for kind in _split_by_kind(labels)]
-    return _Survey(shard.name, encoding.Outline.of(encoded), distinct, VECTOR_LEVEL)
+    return survey._replace(outline=encoding.Outline.of(encoded), labels=distinct)
 
 
 def _sum_known_features(shard, reader):
@@ -195,7 +209,11 @@ def _summarise(shard, plan):
     # Remove batches of an earlier fit with other parameters.
     _drop_all(shard, None)
     batches = _load_shard_batches(shard, plan)
-    return plan.draft.collect_facts(batches, plan.potentials), FeatureScaling.moments(batches, plan.potentials)
+    facts, moments = (
+        plan.draft.collect_facts(batches, plan.potentials),
+        FeatureScaling.moments(batches, plan.potentials),
+    )
+    return facts, moments, plan.draft.learning.finds_terms(batches)
 
 
 def _measure_bulk(shard, request):

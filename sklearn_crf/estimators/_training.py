@@ -27,9 +27,11 @@ from sklearn_crf.encoding import (
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
     build_training_potentials,
+    collect_allowed_types,
     compute_least_difference_scale,
     require_allowed,
     require_node_losses,
+    require_terms,
 )
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.learning import (
@@ -144,12 +146,12 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     if not is_first and not examples.batches:
         return None, {"partial_fit_state_": former}
     encoded = examples.encoded
-    if any(example.factors for example in encoded.representatives):
-        raise ValueError("partial_fit does not support factors with learned scores: use fit, or fixed_factors.")
     if is_first:
         potentials = build_training_potentials(layout, encoded, classes, examples.batches)
     else:
         potentials = layout.build_fitted_potentials(field, encoded)
+        if encoded.has_factors:
+            potentials, former = _extend_types(potentials, former, examples, classes)
         potentials.check(encoded, type(field).__name__)
         require_allowed(layout, examples.batches, classes)
     examples.potentials = potentials
@@ -157,6 +159,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     facts = plan.collect_facts(examples.batches, potentials)
     plan = plan.on(facts if former is None else Facts.joined([Facts(*former["facts"]), facts]), encoded, None)
     plan.learning.check_batches(examples.batches, plan)
+    require_terms(plan, plan.learning.finds_terms(examples.batches))
     objective = plan.learning.objective(plan, examples)
     require_node_losses(plan, examples, objective)
     # A single pass has no gradient over all examples, from which the tolerance of inner problems could be derived.
@@ -170,6 +173,16 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     if hasattr(field, "voters_"):
         attributes["voters_"] = None
     return encoded if is_first else None, attributes
+
+
+def _extend_types(known, former, examples, classes):
+    """Add the types of factors of new examples, and their joint states, to potentials and to the state of training."""
+    # known: FactorPotentials of all former examples; former: state of training, or None after a call of fit
+    potentials = known.extended(collect_allowed_types(examples.encoded, classes, examples.batches))
+    if former is not None:
+        vectors = {name: potentials.convert_weights(known, former[name]) for name in ("x", "average", "squares")}
+        former = {**former, **vectors}
+    return potentials, former
 
 
 def _check_parameters(field, learning):

@@ -235,6 +235,7 @@ class TrainingExamples:
         self.potentials = build_training_potentials(plan.layout, self.encoded, self.labels.classes_, self.batches)
         plan = plan.on(plan.collect_facts(self.batches, self.potentials), self.encoded, self.potentials)
         plan.learning.check_batches(self.batches, plan)
+        require_terms(plan, plan.learning.finds_terms(self.batches))
         moments = FeatureScaling.moments(self.batches, self.potentials, plan.n_jobs)
         self.scaling = fit_scaling(
             plan, self.encoded, moments, self.potentials, lambda scaling: scaling.bulk(self.batches, self.potentials)
@@ -273,6 +274,15 @@ def compute_least_difference_scale(encoded, form):
     """Return the minimum size of an edge difference in the penalty, or None if edge features are no differences."""
     # The minimum size is 0 for tables with a single weight, which only depend on whether labels are equal.
     return float(form.n_weights > 1) if encoded.has_differences else None
+
+
+def require_terms(plan, found):
+    """Raise ValueError unless the loss has terms, which pseudolikelihood needs labelled neighbourhoods for."""
+    if not found:
+        raise ValueError(
+            f"y has no labelled node whose neighbours are all labelled, but learning={plan.learning.name!r} needs such "
+            "nodes: use 'relaxation', which sums over missing labels."
+        )
 
 
 def require_node_losses(plan, examples, objective):

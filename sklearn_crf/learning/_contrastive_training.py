@@ -31,7 +31,7 @@ from sklearn_crf.learning._growing_sets import (
 )
 from sklearn_crf.learning._labeler import weigh_correct_nodes
 from sklearn_crf.learning._learning import Learning
-from sklearn_crf.learning._likelihood import choose_layout_trees, require_known_surroundings
+from sklearn_crf.learning._likelihood import choose_layout_trees, have_known_surroundings
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._solvers import LBFGS, SGD
 from sklearn_crf.learning._training import HeldOutScores, TrainingRecord
@@ -190,9 +190,8 @@ class ContrastiveTraining(Learning):
                 f"{len(self.given_log_proposal)} arrays."
             )
 
-    def check_batches(self, batches: Sequence, plan: FitPlan) -> None:
-        super().check_batches(batches, plan)
-        require_known_surroundings(batches, self.name)
+    def finds_terms(self, batches: Sequence) -> bool:
+        return have_known_surroundings(batches)
 
     def check_shards(self, solver: Any) -> None:
         if isinstance(solver, SGD) or solver == "sgd":

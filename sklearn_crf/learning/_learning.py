@@ -317,6 +317,19 @@ class Learning(ChecksOwnMethods, _FeatureOptions):
                 reason = f" ({self.why_not['missing labels']})" if self.why_not else ""
                 require_complete(batch, f"learning={self.name!r}{reason}")
 
+    def finds_terms(self, batches: Sequence) -> bool:
+        """Return whether the loss of training examples, or of some shards of them, has terms to learn from.
+
+        Parameters
+        ----------
+        batches : sequence of Batch
+
+        Returns
+        -------
+        bool
+        """
+        return True
+
     # Training ------------------------------------------------------------------------------------------------------
 
     @property

@@ -318,9 +318,8 @@ class PseudolikelihoodTraining(PiecewiseTraining):
     start_with_cycles = "independent"
     fixed_nodes: bool = False
 
-    def check_batches(self, batches: Sequence, plan: FitPlan) -> None:
-        super().check_batches(batches, plan)
-        require_known_surroundings(batches, self.name)
+    def finds_terms(self, batches: Sequence) -> bool:
+        return have_known_surroundings(batches)
 
     def likelihood(self, plan: FitPlan) -> Objective:
         return Pseudolikelihood()
@@ -337,17 +336,10 @@ class PseudolikelihoodTraining(PiecewiseTraining):
         return record
 
 
-def require_known_surroundings(batches, name):
-    """Raise ValueError unless some labelled node has only labelled neighbours."""
-    if all(np.min(batch.labels, initial=0) >= 0 for batch in batches):
-        return
+def have_known_surroundings(batches):
+    """Return whether some labelled node has only labelled neighbours."""
     # Only edges are checked here. The objective checks factors, because checking them requires their model.
-    kept = (mask_known_surroundings(batch.example, batch.labels).any() for batch in batches)
-    if not any(kept):
-        raise ValueError(
-            f"y has no labelled node whose neighbours are all labelled, but learning={name!r} needs such nodes: use "
-            "'relaxation', which sums over missing labels."
-        )
+    return any(mask_known_surroundings(batch.example, batch.labels).any() for batch in batches)
 
 
 # Number of nodes that are predicted to check whether weights learned without inference are suitable for prediction.

@@ -72,7 +72,7 @@ def join_factor_types(parts):
         same = found.setdefault(kind.name, [])
         if same and (not np.array_equal(kind.n_states, same[0].n_states) or kind.n_features != same[0].n_features):
             raise ValueError(
-                f"Shards have factors of type {kind.name!r} with nodes of {kind.n_states.tolist()} and "
+                f"Parts of the examples have factors of type {kind.name!r} with nodes of {kind.n_states.tolist()} and "
                 f"{same[0].n_states.tolist()} states, and {kind.n_features} and {same[0].n_features} features: these "
                 "must be equal for all factors of a type."
             )
@@ -150,6 +150,17 @@ class FactorPotentials(ExtendedPotentials):
         """Raise ValueError if examples have factors, types, states or features that training examples did not have."""
         check_factors(encoded.items, self.types, self.n_classes)
         self.pairwise.check(encoded, name)
+
+    def extended(self, types):
+        """Return potentials that also have weights for further types, or for further joint states of known types."""
+        return FactorPotentials(self.pairwise, join_factor_types([self.types, types]))
+
+    def convert_weights(self, former, coef):
+        """Convert a flat vector of the potentials from which these were extended; new states have the last weight."""
+        # coef: (former.n_coef,); returns: (n_coef,)
+        parts, known = former.unpack(coef), {kind.name: kind for kind in former.types}
+        own = [kind.weights_of(known.get(kind.name), parts.factors.get(kind.name)).ravel() for kind in self.types]
+        return np.concatenate([parts.pairwise, *own])
 
     def unpack(self, coef):
         # coef: (n_coef,)

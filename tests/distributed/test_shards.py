@@ -182,6 +182,54 @@ def test_few_labels_in_some_shards():
     np.testing.assert_array_equal(weights(drf), weights(clone(drf).fit(shards)))
 
 
+EMPTY = {
+    "no examples": ([], []),
+    "empty lists": ([[], []], [[], []]),
+    "empty arrays": ([np.zeros((0, 3))] * 2, [np.zeros(0, dtype=int)] * 2),
+    "an empty array": (np.zeros((0, 4, 3)), np.zeros((0, 4), dtype=int)),
+}
+
+
+@pytest.mark.parametrize("kind", [TRWCRF, DRFClassifier, M3NClassifier, ContrastiveCRF])
+@pytest.mark.parametrize("form", EMPTY)
+def test_shards_without_nodes_are_as_absent(kind, form):
+    chains, labels = list(X[:, 0]), list(Y[:, 0])
+    parts = [(chains[:4], labels[:4]), (chains[4:], labels[4:])]
+    field = kind(max_iter=20)
+    with_empty = Shards.from_arrays([EMPTY[form], parts[0], EMPTY[form], parts[1]])
+    expected = weights(clone(field).fit(Shards.from_arrays(parts)))
+    np.testing.assert_array_equal(weights(field.fit(with_empty)), expected)
+    assert field.score(with_empty) == field.score(chains, labels)
+    if form != "an empty array":
+        found = field.predict(with_empty)
+        assert [len(each) for each in found] == [len(EMPTY[form][0]), 4, len(EMPTY[form][0]), 5]
+        assert all(each.shape == (0,) for each in found[0])
+    with pytest.raises(ValueError, match="Shards have no nodes"):
+        clone(field).fit(Shards.from_arrays([EMPTY[form]]))
+
+
+def test_examples_of_empty_shards_count_in_lists_of_all_examples():
+    chains, labels = list(X[:, 0]), list(Y[:, 0])
+    nothing = [[], []], [[], []]
+    learning = ContrastiveTraining(given=[np.unique(Y[:, 0], axis=0)], given_weight=[np.arange(1.0, 12)], init="empty")
+    field = ContrastiveCRF(learning=learning.set_params(generator=None), missing_label=-1)
+    whole = clone(field).fit(chains[:4] + nothing[0] + chains[4:], labels[:4] + nothing[1] + labels[4:])
+    parts = (chains[:4], labels[:4]), nothing, (chains[4:], labels[4:])
+    np.testing.assert_allclose(weights(field.fit(Shards.from_arrays(parts))), weights(whole), rtol=1e-6)
+
+
+@pytest.mark.parametrize("learning", ["pseudolikelihood", "contrastive"])
+def test_only_some_shard_needs_labelled_neighbourhoods(learning):
+    hidden = np.where(np.arange(9)[:, np.newaxis, np.newaxis] < 4, Y, -1)
+    field = TRWCRF(learning=learning, missing_label=-1, max_iter=20)
+    shards = Shards.from_arrays([(X[:4], hidden[:4]), (X[4:], hidden[4:])])
+    expected = weights(clone(field).fit(X[:4], hidden[:4]))
+    np.testing.assert_allclose(weights(clone(field).fit(shards)), expected, rtol=1e-4, atol=1e-6)
+    apart = np.where(np.indices(Y[4:].shape)[2] % 2, Y[4:], -1)
+    with pytest.raises(ValueError, match="no labelled node whose neighbours"):
+        field.fit(Shards.from_arrays([(X[4:], hidden[4:]), (X[4:], apart)]))
+
+
 def test_predictions_of_each_shard():
     shards = Shards(range(3), part)
     crf = TRWCRF().fit(shards)

@@ -73,6 +73,15 @@ def test_predictions(fitted, cls, method):
 
 
 @pytest.mark.parametrize("cls", FIELDS)
+def test_no_sentences_have_no_predictions(fitted, cls):
+    for method in NOTHING:
+        if hasattr(fitted[cls], method):
+            assert getattr(fitted[cls], method)([]).shape == (0,)
+    with pytest.raises(ValueError, match="no labelled node"):
+        fitted[cls].score([], [])
+
+
+@pytest.mark.parametrize("cls", FIELDS)
 def test_scores_and_labelings(fitted, cls):
     field, (X, y) = fitted[cls], data()
     sentences, labels = with_empty(X, [], np.zeros((0, 3))), with_empty(y, [], np.zeros(0))

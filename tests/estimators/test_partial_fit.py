@@ -1,6 +1,7 @@
 """Training by single passes of stochastic steps."""
 
 import pickle
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ from sklearn.base import clone
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
 from sklearn_crf.learning import ContrastiveTraining
-from sklearn_crf.models import CountTable
+from sklearn_crf.models import CountTable, score
 from sklearn_crf.objectives import GibbsGenerator
 from sklearn_crf.optimize import AdaGradState, adagrad_steps
+from sklearn_crf.potentials import FactorPotentials, LinearPotentials, make_pairwise_form
+from sklearn_crf.potentials._factors import FactorType
 
 RNG = np.random.default_rng(0)
 Y = np.cumsum(RNG.random((120, 6)) < 0.3, axis=1) % 3
@@ -122,9 +125,6 @@ def test_what_needs_all_examples_says_so():
         TRWCRF(weights="seen").partial_fit(X, Y, classes=[0, 1, 2])
     with pytest.raises(ValueError, match="class_weight='balanced' is not supported by partial_fit"):
         M3NClassifier(class_weight="balanced").partial_fit(X, Y, classes=[0, 1, 2])
-    example = Example(X[0], [[0, 1]], factors={"triple": [[0, 1, 2]]})
-    with pytest.raises(ValueError, match="does not support factors with learned scores: use fit, or fixed_factors"):
-        TRWCRF(edge_features="constant").partial_fit([example], [Y[0]], classes=[0, 1, 2])
 
 
 def test_adaptive_steps_do_not_depend_on_scales():
@@ -170,3 +170,58 @@ def test_hard_constraints_hold_in_streams():
     whole = TRWCRF(edge_features="constant").fit(graphs, y)
     assert np.isfinite(whole.log_likelihood(graphs, y).values).all()
     assert np.isfinite(field.log_likelihood(graphs, y).values).all()
+
+
+def parities(n, seed, dtype=np.float64, name="parity"):
+    """Return triples of nodes; the features determine two labels, and the third label is the parity of these two."""
+    rng = np.random.default_rng(seed)
+    found = rng.integers(2, size=(n, 6))
+    found[:, 2::3] = found[:, 0::3] ^ found[:, 1::3]
+    values = np.stack((found + 0.3 * rng.normal(size=found.shape), np.ones(found.shape)), axis=-1)
+    values[:, 2::3] = 0
+    scopes = {name: [[0, 1, 2], [3, 4, 5]]}
+    return [Example(x.astype(dtype), [[0, 1], [3, 4]], factors=scopes) for x in values], list(found)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    "field",
+    [
+        TRWCRF(),
+        DRFClassifier(inference="map"),
+        M3NClassifier(),
+        ContrastiveCRF(),
+    ],
+    ids=lambda field: f"{type(field).__name__} {field.learning}",
+)
+def test_factors_learn_in_streams(field, dtype):
+    graphs, labels = parities(60, 0, dtype)
+    # Joint states become known in two calls.
+    later = np.array([y[2] == 1 or y[5] == 1 for y in labels])
+    field = clone(field).set_params(random_state=0, edge_features="constant")
+    for part in (np.flatnonzero(~later), np.flatnonzero(later), *[np.arange(60)] * 3):
+        field = pickle.loads(pickle.dumps(field))
+        field.partial_fit([graphs[i] for i in part], [labels[i] for i in part], classes=[0, 1])
+    assert field.factor_states_["parity"].tolist() == [[0, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1, 0]]
+    coef = field.factor_coef_["parity"][0]
+    assert coef[:-1].min() > coef[-1]  # labels of the wrong parity have the last weight
+    assert field.score(*parities(100, 1, dtype)) > 0.7
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_new_factors_and_states_keep_the_scores_of_known_labelings(seed):
+    rng = np.random.default_rng(seed)
+    pairwise = LinearPotentials(2, 2, make_pairwise_form("full", 2))
+    few, more = np.sort(rng.permutation(8)[:2]), rng.permutation(8)[:5]
+    states = np.array(list(np.ndindex(2, 2, 2)))
+    known = FactorPotentials(pairwise, [FactorType("parity", [2, 2, 2], 1, states[few])])
+    new = FactorType("parity", [2, 2, 2], 1, states[more]), FactorType("other", [2, 2], 1, states[:1, :2])
+    potentials, coef = known.extended(new), rng.normal(size=known.n_coef)
+    converted = potentials.convert_weights(known, coef)
+    assert len(converted) == potentials.n_coef == known.n_coef + len(set(more) - set(few)) + 2
+    graphs, _ = parities(3, seed)
+    for graph, labels in product(graphs, rng.integers(2, size=(5, 6))):
+        assert score(potentials.model(converted, graph), labels) == pytest.approx(
+            score(known.model(coef, graph), labels), rel=1e-12
+        )
