@@ -1,6 +1,6 @@
 """Encoded X (features on graphs), and the outline of an encoded X, which determines the weights of a field."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -176,11 +176,11 @@ class Encoded:
         # returns: (n_nodes, n_features), or SharedRows
         return self.array[start:stop].reshape(-1, self.n_features)
 
-    def map_array(self, function):
+    def map_array(self, function: Callable) -> Any:
         """Return the array of features converted by a function that processes each node separately."""
         return function(self.array)
 
-    def iterate_nodes(self, weight):
+    def iterate_nodes(self, weight: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
         """Yield features, (n, n_features), and the weights of their nodes, (n,), given the weights of the examples."""
         if self.layout == "nodes":
             yield self.array, weight
@@ -210,10 +210,10 @@ class _EncodedRowFields(Encoded):
     def features_of(self, start, stop):
         return SharedRows(self.array[start:stop, 0], self.graph.n_nodes)
 
-    def map_array(self, function):
+    def map_array(self, function: Callable) -> Any:
         return RowFields(function(self.array[:, 0]), self.graph).features
 
-    def iterate_nodes(self, weight):
+    def iterate_nodes(self, weight: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
         yield self.array[:, 0], weight
 
     def n_together(self, max_nodes):
@@ -246,7 +246,7 @@ def record_input(encoded, estimator):
         del estimator.feature_names_in_
 
 
-def encode_row_fields(X, has_nan):
+def encode_row_fields(X: RowFields, has_nan: bool) -> Encoded:
     """Convert :class:`RowFields` to an :class:`Encoded`."""
     return _EncodedRowFields(
         layout="array",

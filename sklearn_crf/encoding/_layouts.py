@@ -52,12 +52,12 @@ def is_listed(X):
     return isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
 
 
-def has_nodes(X):
+def has_nodes(X: Any) -> bool:
     """Return whether some example of X has a node, which is a row or an element of a lattice."""
     return any(map(_has_nodes, X)) if is_listed(X) else _has_nodes(X)
 
 
-def _has_nodes(x):
+def _has_nodes(x: Any) -> bool:
     if isinstance(x, Example):
         return x.n_nodes > 0
     shape = x.shape if hasattr(x, "shape") else (len(x), 1) if hasattr(x, "__len__") else ()

@@ -175,7 +175,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     return encoded if is_first else None, attributes
 
 
-def _extend_types(known, former, examples, classes):
+def _extend_types(known: Any, former: dict | None, examples: Any, classes: np.ndarray) -> tuple[Any, dict | None]:
     """Add the types of factors of new examples, and their joint states, to potentials and to the state of training."""
     # known: FactorPotentials of all former examples; former: state of training, or None after a call of fit
     potentials = known.extended(collect_allowed_types(examples.encoded, classes, examples.batches))

@@ -276,7 +276,7 @@ def compute_least_difference_scale(encoded, form):
     return float(form.n_weights > 1) if encoded.has_differences else None
 
 
-def require_terms(plan, found):
+def require_terms(plan: Any, found: bool) -> None:
     """Raise ValueError unless the loss has terms, which pseudolikelihood needs labelled neighbourhoods for."""
     if not found:
         raise ValueError(

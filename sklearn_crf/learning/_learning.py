@@ -12,13 +12,14 @@ from sklearn_crf._options import options
 from sklearn_crf._own_methods import ChecksOwnMethods, must_be
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import require_complete
-from sklearn_crf.inference import AutoMarginals, Inference, NamedInference, resolve_inference
+from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, NamedInference, resolve_inference
 from sklearn_crf.learning._costs import ErrorCost, cost_matrix, sort_costs
 from sklearn_crf.learning._few_labels import reduce_risk_to_labels
 from sklearn_crf.learning._margin_training import MarginRecord, PlaneSolver
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._solvers import REMEDY, SOLVERS, AutoSolver, Solver
 from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord
+from sklearn_crf.models import SegmentModel
 from sklearn_crf.objectives import EmpiricalRisk, Objective, SoftmaxMargin
 
 
@@ -199,9 +200,12 @@ class Learning(ChecksOwnMethods, _FeatureOptions):
         -------
         NamedInference
         """
-        if inference == "auto":
-            return self.automatic_inference(facts, in_training)
-        return resolve_inference(inference)
+        if inference != "auto":
+            return resolve_inference(inference)
+        found = self.automatic_inference(facts, in_training)
+        if facts.have_segments and SegmentModel not in found.inference.takes:
+            return found._replace(inference=AutoMap() if found.rule == "map" else AutoMarginals(budget="fast"))
+        return found
 
     def fallback(self, facts: Facts) -> Inference | None:
         """Return the inference for tasks that the automatic inference does not support, or None for the default.
@@ -277,8 +281,8 @@ class Learning(ChecksOwnMethods, _FeatureOptions):
             )
         if plan.layout.segments is not None and not plan.asked.takes_segments:
             raise ValueError(
-                f"learning={self.name!r} does not support segments: use 'likelihood', 'exact', 'pma', 'spa', 'mma' or "
-                "'max_margin'."
+                f"learning={self.name!r} with these options does not support segments: use 'likelihood', 'exact', "
+                "'relaxation', 'loopy', 'pma', 'spa', 'mma', 'max_margin', 'relaxed_margin' or 'smoothed_margin'."
             )
 
     def check_labels(self, labels: Any) -> None:

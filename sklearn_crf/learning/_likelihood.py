@@ -336,7 +336,7 @@ class PseudolikelihoodTraining(PiecewiseTraining):
         return record
 
 
-def have_known_surroundings(batches):
+def have_known_surroundings(batches: Sequence) -> bool:
     """Return whether some labelled node has only labelled neighbours."""
     # Only edges are checked here. The objective checks factors, because checking them requires their model.
     return any(mask_known_surroundings(batch.example, batch.labels).any() for batch in batches)
@@ -398,6 +398,7 @@ class LoopyTraining(SmoothLearning):
     }
     name = "loopy"
     takes_factors = True
+    takes_segments = True
     start_with_cycles = "auto"
     remedy = "increase the max_iter of the learning method, decrease C, or use learning='relaxation', which is convex"
     max_iter: int = 500
@@ -407,7 +408,7 @@ class LoopyTraining(SmoothLearning):
         return NamedInference(LoopyBP(max_iter=self.max_iter, tol=self.tol), "mpm")
 
     def likelihood(self, plan: FitPlan) -> Objective:
-        return Likelihood(self.automatic_inference(plan.facts).inference)
+        return Likelihood(self.decoding("auto", plan.facts).inference)
 
 
 @options
@@ -423,6 +424,7 @@ class MeanFieldTraining(LoopyTraining):
     """
 
     name = "mean_field"
+    takes_segments = False
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         return NamedInference(MeanField(max_iter=self.max_iter, tol=self.tol), "mpm")

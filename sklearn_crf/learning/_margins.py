@@ -276,7 +276,8 @@ class MarginLearning(Learning):
         -------
         Objective
         """
-        return RelaxedHinge(inference, cost)
+        # Segments need chains, on which the local polytope has no fractional corners.
+        return StructuredHinge(inference, cost) if facts.have_segments else RelaxedHinge(inference, cost)
 
     def objective(self, plan: FitPlan, data: Any) -> Objective:
         cost, encoded = self.cost_matrix(data.class_weight, data.labels), data.encoded
@@ -400,6 +401,7 @@ class RelaxedMargin(MarginLearning):
     """
 
     name = "relaxed_margin"
+    takes_segments = True
 
 
 @options
@@ -519,6 +521,10 @@ class SmoothedMargin(SoftMargin):
     @property
     def is_smooth(self) -> bool:  # type: ignore[override]
         return self.temperature > 0
+
+    @property
+    def takes_segments(self) -> bool:  # type: ignore[override]
+        return self.likelihood(entropy=self.entropy, trees=self.trees).takes_segments
 
     def own_inference(self) -> Inference:
         return AutoMap()

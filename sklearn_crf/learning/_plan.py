@@ -25,6 +25,7 @@ class Facts(NamedTuple):
     exact_is_affordable: bool = False
     lattice_ndim: int | None = None  # Number of lattice axes of the examples; None for a list of Example
     chosen: str | None = None  # Name of the inference for prediction, if training has chosen one
+    have_segments: bool = False  # Whether runs of equal labels have scores
 
     @property
     def trees(self) -> str:
@@ -40,6 +41,7 @@ class Facts(NamedTuple):
             have_cycles=any(part.have_cycles for part in parts),
             have_factors=any(part.have_factors for part in parts),
             exact_is_affordable=all(part.exact_is_affordable for part in parts),
+            have_segments=any(part.have_segments for part in parts),
         )
 
     @classmethod
@@ -48,7 +50,12 @@ class Facts(NamedTuple):
         if not hasattr(field, "has_cycles_"):
             return cls()
         return cls(
-            field.has_cycles_, field.has_factors_, field.exact_is_affordable_, field.lattice_ndim_, field.inference_
+            field.has_cycles_,
+            field.has_factors_,
+            field.exact_is_affordable_,
+            field.lattice_ndim_,
+            field.inference_,
+            getattr(field, "duration_coef_", None) is not None,
         )
 
     @property
@@ -91,7 +98,8 @@ class FitPlan(FitLimits):
     @classmethod
     def of(cls, learning: Any, solver: Any, encoded: Any, **parameters: Any) -> "FitPlan":
         """Return a preliminary plan from parameters, before the examples are packed into batches."""
-        facts = Facts(lattice_ndim=encoded.lattice_ndim)
+        has_segments = parameters["layout"].segments is not None
+        facts = Facts(lattice_ndim=encoded.lattice_ndim, have_segments=has_segments)
         plan = cls(
             asked=learning, asked_solver=solver, learning=learning.on(facts), solver=None, facts=facts, **parameters
         )

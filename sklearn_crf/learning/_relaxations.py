@@ -20,6 +20,7 @@ from sklearn_crf.inference import (
     TRWMessagePassing,
     convergence_left_to_caller,
 )
+from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.learning._convergence import alternate_with_trees, warn_unconverged
 from sklearn_crf.learning._few_labels import keep_labelled_components
@@ -32,6 +33,7 @@ from sklearn_crf.objectives import (
     EmpiricalRisk,
     FreeLikelihood,
     JointRisk,
+    Likelihood,
     Objective,
     ObservedLogPartition,
     RelaxedLikelihood,
@@ -137,6 +139,11 @@ class Relaxation(SmoothLearning):
         return self
 
     @property
+    def takes_segments(self) -> bool:  # type: ignore[override]
+        """Whether the relaxation is exact on chains, and therefore defined for chains with segments."""
+        return self._is_tree_reweighted and isinstance(self.trees, str) and not chooses_trees(self.trees)
+
+    @property
     def _limits(self):
         return {"max_iter": self.max_iter, "tol": self._final_tol if self.tol is None else self.tol}
 
@@ -165,11 +172,12 @@ class Relaxation(SmoothLearning):
         -------
         RelaxedLikelihood
         """
+        if facts.have_segments:
+            return Likelihood(SegmentInference())
         inference = self._make_training_inference(facts)
         if self.tol is not None or not self._follows_gradient:
             return RelaxedLikelihood(inference)
-        final_tol = inference.tol
-        inference.tol = _FIRST_TOL
+        final_tol, inference.tol = inference.tol, _FIRST_TOL
         return RelaxedLikelihood(inference, final_tol)
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
@@ -321,6 +329,7 @@ class OneProblem(Relaxation):
     """
 
     _parameter_constraints: ClassVar[dict] = {**Relaxation._parameter_constraints, "trees": DIVIDED_TREES}
+    takes_segments = False  # type: ignore[override]
     _follows_gradient = False
     trees: Any = "covering"
 
@@ -333,10 +342,7 @@ class OneProblem(Relaxation):
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
         if isinstance(plan.solver, SGD):
-            raise ValueError(
-                f"learning={self.name!r} needs solver='lbfgs', because it optimises other variables besides the "
-                "weights."
-            )
+            raise ValueError(f"learning={self.name!r} needs solver='lbfgs', because it optimises further variables.")
 
     def restricted(self, risk: EmpiricalRisk) -> EmpiricalRisk:
         risk = super().restricted(risk)

@@ -10,7 +10,7 @@ from sklearn_crf._options import options
 from sklearn_crf.inference import AutoMap, Inference
 from sklearn_crf.learning._margins import MarginLearning, SmoothedMargin
 from sklearn_crf.learning._relaxations import ALL_TREES, DIVIDED_TREES, JointRelaxation, Reparameterization
-from sklearn_crf.objectives import Objective, RelaxedHinge, StructuredHinge
+from sklearn_crf.objectives import Objective, StructuredHinge
 
 
 @options
@@ -59,7 +59,7 @@ class ReparameterizedMargin(SmoothedMargin):
 
     def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
         if self.by_planes:
-            return RelaxedHinge(inference, cost)
+            return MarginLearning.hinge(self, inference, cost, facts, single_nodes)
         return super().hinge(inference, cost, facts, single_nodes)
 
 

@@ -1,5 +1,6 @@
 """Types of factors of any arity, and potentials with weights for the joint states that occur in training."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -151,11 +152,11 @@ class FactorPotentials(ExtendedPotentials):
         check_factors(encoded.items, self.types, self.n_classes)
         self.pairwise.check(encoded, name)
 
-    def extended(self, types):
+    def extended(self, types: Sequence[FactorType]) -> "FactorPotentials":
         """Return potentials that also have weights for further types, or for further joint states of known types."""
         return FactorPotentials(self.pairwise, join_factor_types([self.types, types]))
 
-    def convert_weights(self, former, coef):
+    def convert_weights(self, former: "FactorPotentials", coef: np.ndarray) -> np.ndarray:
         """Convert a flat vector of the potentials from which these were extended; new states have the last weight."""
         # coef: (former.n_coef,); returns: (n_coef,)
         parts, known = former.unpack(coef), {kind.name: kind for kind in former.types}

@@ -19,9 +19,11 @@ from sklearn_crf.encoding import encode_X, encode_y, make_batches, tie_constant_
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import JunctionTree
 from sklearn_crf.inference.exact._segments import SegmentInference
+from sklearn_crf.learning import Relaxation
+from sklearn_crf.learning._reparameterized_margins import ReparameterizedMargin
 from sklearn_crf.metrics import entities
 from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel
-from sklearn_crf.objectives import EmpiricalRisk, Likelihood, SoftmaxMargin
+from sklearn_crf.objectives import EmpiricalRisk, Likelihood, SlackRescaledHinge, SoftmaxMargin
 from sklearn_crf.potentials import LinearPotentials, PairwiseTables, SegmentPotentials, Segments, make_pairwise_form
 
 CLASSIFIERS = [TRWCRF, DRFClassifier, M3NClassifier]
@@ -199,16 +201,78 @@ def test_plain_rows_and_learning_by_steps():
         assert field.score(X_TEST, Y_TEST) > 0.5, learning
 
 
-@pytest.mark.parametrize(
-    "learning", ["pl", "piecewise", "relaxation", "contrastive", "loopy", "truncated", "smoothed_margin"]
-)
+APPROXIMATE = "pl", "piecewise", "contrastive", "cd", "truncated", "mean_field", "dual_margin", "joint_margin"
+
+
+@pytest.mark.parametrize("learning", [*APPROXIMATE, Relaxation(entropy="trivial"), "joint_relaxation"], ids=str)
 def test_learning_that_does_not_support_segments(learning):
     with pytest.raises(ValueError, match=r"does not support segments: use 'likelihood'"):
         TRWCRF(pairwise=with_segments(4), learning=learning).fit(X, Y)
 
 
+PARTLY = [np.where(np.arange(len(y)) % 5 == i % 5, -1, y) for i, y in enumerate(Y)]
+
+
+@pytest.mark.parametrize("labels", [Y, PARTLY], ids=["complete", "partly"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    "learning", ["relaxation", Relaxation(trees="uniform"), "reparameterization", "spanning_trees", "loopy"], ids=str
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_relaxations_are_exact(learning, dtype, labels):
+    rows = [x.astype(dtype) for x in X[:6]]
+    options = {"pairwise": with_segments(9, features="mean"), "missing_label": -1, "max_iter": 30}
+    field = TRWCRF(**options, learning=learning).fit(rows, labels[:6])
+    exact = TRWCRF(**options, learning="exact").fit(rows, labels[:6])
+    assert_allclose(field.loss_curve_, exact.loss_curve_, rtol=1e-9 if dtype == np.float64 else 1e-5)
+    loaded = pickle.loads(pickle.dumps(field))
+    for found, expected in zip(loaded.predict_proba(rows), exact.predict_proba(rows), strict=True):
+        assert_allclose(found, expected, atol=1e-9 if dtype == np.float64 else 1e-3)
+    model = field.models([rows[0][:6]])[0]
+    labelings, scores, *_ = enumerated(model)
+    expected = logsumexp(scores, b=(labelings[:, 2] == 1)) - logsumexp(scores)
+    assert field.predict_log_proba([rows[0][:6]])[0][2, 1] == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("learning", ["relaxed_margin", ReparameterizedMargin(temperature=0)], ids=str)
+def test_relaxed_margins_are_those_of_labelings(learning):
+    options = {"pairwise": with_segments(6), "C": 0.01, "tol": 1e-3, "max_iter": 3000, "random_state": 0}
+    few, labels = [x[:25] for x in X[:8]], [y[:25] for y in Y[:8]]
+    field = M3NClassifier(**options, learning=learning).fit(few, labels)
+    expected = M3NClassifier(**options).fit(few, labels)
+    assert_allclose(field.loss_curve_[-1], expected.loss_curve_[-1], rtol=0.01)
+
+
+@pytest.mark.parametrize("learning", ["smoothed_margin", "reparameterized_margin"])
+def test_smoothed_margins_are_soft_maxima(learning):
+    few, labels = [x[:6] for x in X[:8]], [y[:6] for y in Y[:8]]
+    field = M3NClassifier(pairwise=with_segments(4), learning=learning).fit(few, labels)
+    loss = 0.0
+    for model, own in zip(field.models(few), labels, strict=True):
+        labelings, scores, *_ = enumerated(model)
+        cost = (labelings != own).sum(axis=1)
+        loss += 0.1 * logsumexp((scores + cost) / 0.1) - scores[(labelings == own).all(axis=1)].item()
+    weights = field.coef_, field.intercept_, field.edge_coef_, field.duration_coef_
+    penalty = sum(np.sum(part**2) for part in weights) / 2
+    assert field.loss_curve_[-1] == pytest.approx(loss + penalty, rel=1e-6)
+
+
+def test_slack_rescaling_bounds_the_product():
+    labels = np.array([0, 0, 0, 1, 1, 2])
+    rng = np.random.default_rng(0)
+    pairwise = PairwiseModel(lattice((6,)), rng.normal(size=(6, 3)), rng.normal(size=(1, 3, 3)))
+    model = SegmentModel(pairwise, rng.normal(size=(3, 4)), min_duration=2)
+    labelings, scores, *_ = enumerated(model)
+    cost = (labelings != labels).sum(axis=1)
+    truth = scores[(labelings == labels).all(axis=1)].item()
+    product = np.where(cost > 0, cost * (1 + scores - truth), 0).max()
+    found = SlackRescaledHinge(SegmentInference(), 1 - np.eye(3)).most_violated(model, labels.astype(np.int32))
+    assert found.score <= product + 1e-9
+    assert found.score + found.gap >= product - 1e-9
+
+
 def test_errors():
-    with pytest.raises(ValueError, match=r"learning='contrastive' does not support segments"):
+    with pytest.raises(ValueError, match=r"learning='contrastive' with these options does not support segments"):
         ContrastiveCRF(pairwise=with_segments(4)).fit(X, Y)
     with pytest.raises(ValueError, match=r"min_duration must be at most max_duration, got 5 and 4"):
         TRWCRF(pairwise=with_segments(4, min_duration=5)).fit(X, Y)

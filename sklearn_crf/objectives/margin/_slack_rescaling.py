@@ -5,7 +5,14 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.inference import Labeling, n_labelings, score_all_labelings
-from sklearn_crf.models import FactorGraph, check_labels, compute_labeling_statistics, compute_score_terms, score
+from sklearn_crf.models import (
+    FactorGraph,
+    PairwiseModel,
+    check_labels,
+    compute_labeling_statistics,
+    compute_score_terms,
+    score,
+)
 from sklearn_crf.objectives._base import Loss
 from sklearn_crf.objectives.margin._hinges import StructuredHinge
 
@@ -246,13 +253,14 @@ class SlackRescaledHinge(StructuredHinge):
         cost = self.cost.T[labels] if node_weight is None else node_weight[:, None] * self.cost.T[labels]
         if self.single_nodes:
             return _maximise_single_nodes(model, labels, cost)
-        if n_labelings(len(labels), model.n_columns) <= ENUMERABLE:
+        is_pairwise = isinstance(model, PairwiseModel)
+        if is_pairwise and n_labelings(len(labels), model.n_columns) <= ENUMERABLE:
             return _maximise_by_enumeration(model, labels, cost)
         found = self._search(model, labels, cost, node_weight, state, n_threads)
         work = cost.max(axis=1).sum() * model.graph.n_nodes * model.n_columns**2
         is_whole = np.all(cost == np.round(cost))
         is_found = found.gap <= _ROUNDING * max(1.0, abs(found.score))
-        if not is_found and model.graph.is_forest and is_whole and work <= PROFILED:
+        if not is_found and is_pairwise and model.graph.is_forest and is_whole and work <= PROFILED:
             return _maximise_by_profile(model, labels, cost)
         return found
 
