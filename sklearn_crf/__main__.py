@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _restore(io: Any, given: argparse.Namespace) -> np.ndarray:
     """Return the restored image."""
+    image = _read_image(io, given.image)
+    _require_writable(io, given.result, image)
     mask = None if given.mask is None else _convert_to_grey(_read_image(io, given.mask)) > 0
     kernel = None if given.kernel is None else _convert_to_grey(_read_image(io, given.kernel)).astype(np.float64)
     noise = "auto" if given.noise is None else given.noise
     options = {"noise": noise, "jpeg": given.jpeg or "auto", "mask": mask, "kernel": kernel, "scale": given.scale}
-    return restore(_read_image(io, given.image), **options, quality=given.quality, n_jobs=given.jobs)
+    return restore(image, **options, quality=given.quality, n_jobs=given.jobs)
 
 
 def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
@@ -57,6 +60,7 @@ def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
     from sklearn_crf.estimators.drf import DRFClassifier
 
     photo, strokes = _read_colours(io, given.image), _read_colours(io, given.strokes)
+    _require_writable(io, given.result, strokes)
     if photo.shape != strokes.shape:
         raise ValueError(f"{given.strokes} has shape {strokes.shape[:2]}, but {given.image} has {photo.shape[:2]}.")
     colours, classes = np.unique(strokes.reshape(-1, 3), axis=0, return_inverse=True)
@@ -94,6 +98,21 @@ def _read_image(io: Any, path: Path) -> np.ndarray:
             return np.asarray(ImageOps.exif_transpose(file))
     except UnidentifiedImageError:
         return io.imread(path)
+
+
+def _require_writable(io: Any, path: Path, image: np.ndarray) -> None:
+    """Raise ValueError unless an image of this type and number of channels can be written to a file of this name."""
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"{path} cannot be written, because its folder does not exist: create the folder first.")
+    with TemporaryDirectory() as folder:
+        try:
+            io.imsave(Path(folder, f"corner{path.suffix}"), image[:8, :8], check_contrast=False)
+        except (OSError, TypeError, ValueError) as error:
+            n_channels = 1 if image.ndim == 2 else image.shape[2]
+            raise ValueError(
+                f"{path} cannot hold an image of {image.dtype} with {n_channels} channels ({error}): name a .tif file, "
+                "which can, or convert the image first."
+            ) from error
 
 
 def _convert_to_grey(image: np.ndarray) -> np.ndarray:

@@ -43,6 +43,24 @@ def test_command_says_what_is_wrong(files):
     assert "Traceback" not in done.stderr
 
 
+WRITABLE = {
+    "float, PNG": (np.zeros((24, 30), dtype=np.float32), "out.png", "float32 with 1 channels"),
+    "alpha, JPEG": (np.zeros((24, 30, 4), dtype=np.uint8), "out.jpg", "uint8 with 4 channels"),
+    "colours of 16 bits, PNG": (np.zeros((24, 30, 3), dtype=np.uint16), "out.png", "uint16 with 3 channels"),
+    "no folder": (np.zeros((24, 30), dtype=np.uint8), "none/out.png", "create the folder"),
+}
+
+
+@pytest.mark.parametrize("case", WRITABLE)
+def test_files_that_cannot_be_written_are_errors_before_the_work(tmp_path, case, monkeypatch, capsys):
+    image, name, message = WRITABLE[case]
+    io.imsave(tmp_path / "photo.tif", image, check_contrast=False)
+    monkeypatch.setattr("sklearn_crf.__main__.restore", lambda *_, **__: pytest.fail("the image was restored"))
+    with pytest.raises(SystemExit):
+        main(["restore", str(tmp_path / "photo.tif"), str(tmp_path / name)])
+    assert message in capsys.readouterr().err
+
+
 def draw_strokes(shape):
     """Return strokes in red on the right half and in green on the left half, on a transparent background."""
     strokes = np.zeros((*shape, 4), dtype=np.uint8)
