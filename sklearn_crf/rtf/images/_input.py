@@ -182,6 +182,12 @@ def require_one_reading(X, y):
         pairs = list(zip(X, y, strict=False))
         _require_no_volumes([np.shape(x) for x, _ in pairs], [np.shape(own) for _, own in pairs])
         return
+    if len(shape) == 2 and of_target == shape and min(shape) > 1 and not hasattr(X, "columns"):
+        raise ValueError(
+            f"X and y both have shape {shape}, which is ambiguous: one grey image (pass X[np.newaxis, ..., np.newaxis] "
+            f"and y[np.newaxis, ..., np.newaxis]), or {shape[0]} rows with {shape[1]} features and {shape[1]} targets "
+            "each (pass window=Window(lattice_ndim=0))."
+        )
     if len(shape) == 4:
         _require_no_volumes([shape[1:]], [of_target[1:]])
     if len(shape) != 3:

@@ -49,6 +49,18 @@ def test_what_has_two_readings_shows_both(name):
         assert reading in str(error.value)
 
 
+def test_one_grey_image_is_no_table():
+    with pytest.raises(ValueError, match=r"one grey image \(pass X\[np.newaxis, \.\.\., np.newaxis\]") as error:
+        RegressionTreeField(**QUICK).fit(GREY[0], GREY[0])
+    assert "8 rows with 9 features and 9 targets each (pass window=Window(lattice_ndim=0))" in str(error.value)
+    image = GREY[0][np.newaxis, ..., np.newaxis]
+    assert RegressionTreeField(**QUICK).fit(image, image).lattice_ndim_ == 2
+    table = RegressionTreeField(**QUICK, window=Window(lattice_ndim=0)).fit(GREY[0], GREY[0])
+    assert table.predict(GREY[0]).shape == (8, 9)
+    column = GREY[0][:, :1]
+    assert RegressionTreeField(**QUICK).fit(column, column).lattice_ndim_ == 0
+
+
 def test_what_the_errors_say_is_taken():
     RegressionTreeField(**QUICK).fit(GREY[..., np.newaxis], GREY)
     RegressionTreeField(**QUICK).fit([x[..., np.newaxis] for x in GREY], list(GREY))
