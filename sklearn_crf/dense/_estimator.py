@@ -30,6 +30,7 @@ from sklearn_crf.dense._training import DensePlan, Layout, Weights, choose_blur,
 from sklearn_crf.encoding import encode_y, scale_sample_weight, validate_sample_weight
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.models import DenseModel, clamped
+from sklearn_crf.potentials import FeatureMoments, warn_of_small_features
 
 LOSSES = {"auto": LogLoss, "log_loss": LogLoss, "expected_iou": ExpectedIoU, "fixed": None}
 BANDWIDTHS = {"given": None, "held_out": BandwidthSearch, "learned": BandwidthGradient}
@@ -529,6 +530,8 @@ def _check_data(data, plan):
         for i, example in enumerate(data.input.examples):
             if np.isneginf(example.scores).any():
                 raise ValueError(f"X[{i}] has features of -inf, which unaries='linear' does not support.")
+        moments = [FeatureMoments.of_rows(task.example.rows.astype(np.float64), task.weight) for task in data.tasks]
+        warn_of_small_features(FeatureMoments.joined(moments), plan.C, "scale the features of each example")
     elif data.input.n_scores != len(data.classes):
         raise ValueError(
             f"X has {data.input.n_scores} scores per pixel, but there are {len(data.classes)} classes: pass one score "

@@ -141,6 +141,11 @@ class FeatureMoments(NamedTuple):
         return cls._from_parts(parts, n_types, n_features, n_jobs)
 
     @classmethod
+    def of_rows(cls, rows: np.ndarray, weight: np.ndarray) -> "FeatureMoments":
+        """Return the moments of the features of weighted rows, which all have one type."""
+        return cls._from_parts([(rows, None, weight)], 1, rows.shape[1])
+
+    @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, n_features: int) -> "FeatureMoments":
         """Return the moments of dense edge features.
 
@@ -447,7 +452,9 @@ def _compute_tail_factors(scale, bulk, penalty):
     return np.where((scale != 1) & (tail > _LONG_TAIL), tail, 1.0)
 
 
-def warn_of_small_features(moments: FeatureMoments, C: float) -> None:
+def warn_of_small_features(
+    moments: FeatureMoments, C: float, remedy: str = "scale X, for example with NodeTransformer(StandardScaler())"
+) -> None:
     """Warn if the range of features is so small that the penalty suppresses their effect."""
     information = C * moments.number.sum() * moments.deviation**2
     is_small = (moments.high < moments.low + _MINUTE) & (information < _LEAST_INFORMATION)
@@ -457,5 +464,5 @@ def warn_of_small_features(moments: FeatureMoments, C: float) -> None:
         named = f"{chosen[:5].tolist()}" if len(chosen) <= 5 else f"{chosen[:5].tolist()} and {len(chosen) - 5} more"
         warn_caller(
             f"Features {named} range over less than {_MINUTE:g}, so the penalty with C={C:g} suppresses their "
-            "effect: scale X, for example with NodeTransformer(StandardScaler()), or increase C."
+            f"effect: {remedy}, or increase C."
         )

@@ -84,6 +84,22 @@ def test_linear_unaries_are_learned_too(data):
     assert field.score(turned[4:], y[4:]) > 0.9
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_linear_features_of_a_tiny_range_cause_a_warning(data, dtype):
+    X, y = data
+    tiny = [DenseExample((x.scores * [1, 1e-5, 1]).astype(dtype), x.image) for x in X]
+    field = DenseCRF([], unaries="linear", max_iter=5)
+    with pytest.warns(
+        UserWarning, match=r"Features \[1\] range over less than 0.1.*scale the features of each example"
+    ):
+        clone(field).fit(tiny, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        field.fit(X, y)
+        field.set_params(C=1e13).fit(tiny, y)
+
+
 def test_linear_unaries_without_kernels_are_logistic_regression(data):
     from sklearn.linear_model import LogisticRegression
 
