@@ -111,8 +111,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Pairs of a feature and a label that have weights: all pairs, or only pairs seen in training. With "seen", pairs
         of labels that no edge joins in training have no weight either. "seen" needs sparse features. With "auto", only
         seen pairs have weights for sparse edge features, and for node features if all pairs would have more than
-        100,000 weights. All pairs of node features have weights with two classes, plain rows, unlabelled nodes,
-        :class:`~sklearn_crf.Shards` or ``partial_fit``.
+        100,000 weights. All pairs of node features have weights with two classes, plain rows or unlabelled nodes, and
+        all pairs of any features with :class:`~sklearn_crf.Shards` or ``partial_fit``.
     class_weight : dict, "balanced" or None, default=None
         Weights of classes. "balanced" weights are inversely proportional to the weighted numbers of nodes. If the loss
         is a sum over nodes ("pseudolikelihood", "piecewise") or has costs of errors, the weights multiply the loss or

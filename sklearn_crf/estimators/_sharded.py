@@ -66,13 +66,13 @@ class ShardedExamples:
             self.class_weight = encoding.compute_class_weights(reader.class_weight, one_of_each)
             weights = dict(zip(classes.tolist(), self.class_weight.tolist(), strict=True))
             self._reader = replace(reader, class_weight=weights)
-        if self.encoded.has_sparse_edges:
-            raise ValueError("Examples with sparse edge features have to be in memory, not in Shards: pass X and y.")
 
     def pack(self, plan):
         """Make the batches of all shards; return the plan, completed with properties of the examples in all shards."""
         if plan.layout.seen_only:
             raise ValueError("weights='seen' needs all features in memory, not Shards: use weights='all'.")
+        # A shard does not know the labels in other shards, so all pairs of an edge feature and a label have weights.
+        plan = replace(plan, layout=plan.layout._replace(seen_only_on_edges=False))
         classes = self.labels.classes_
         parts = _BatchPlan(self._reader, plan, plan, self.encoded, classes, None, FeatureScaling())
         types = join_factor_types(self.shards.map(_collect_types, parts)) if self.encoded.has_factors else []

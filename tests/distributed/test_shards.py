@@ -4,14 +4,25 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from callback_recorder import Recorder
+from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from small_shards import LosesShards, Watching, weights
 
-from sklearn_crf import TRWCRF, ContrastiveCRF, DenseCRF, DRFClassifier, M3NClassifier, MultiLabelField, Shards
+from sklearn_crf import (
+    TRWCRF,
+    ContrastiveCRF,
+    DenseCRF,
+    DRFClassifier,
+    Example,
+    M3NClassifier,
+    MultiLabelField,
+    Shards,
+)
 from sklearn_crf.calibration import TemperatureScaling
 from sklearn_crf.distributed import LocalExecutor
 from sklearn_crf.learning import ContrastiveTraining, MaxMargin, Relaxation, SharedPiecesTraining
@@ -216,6 +227,25 @@ def test_examples_of_empty_shards_count_in_lists_of_all_examples():
     whole = clone(field).fit(chains[:4] + nothing[0] + chains[4:], labels[:4] + nothing[1] + labels[4:])
     parts = (chains[:4], labels[:4]), nothing, (chains[4:], labels[4:])
     np.testing.assert_allclose(weights(field.fit(Shards.from_arrays(parts))), weights(whole), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("has_sparse_nodes", [False, True])
+@pytest.mark.parametrize("kind", [TRWCRF, DRFClassifier, M3NClassifier, ContrastiveCRF])
+def test_sparse_edge_features_are_those_in_memory(kind, has_sparse_nodes, dtype):
+    rng, chain = np.random.default_rng(0), [[0, 1], [1, 2], [2, 3]]
+    ties = [sp.csr_matrix(((rng.random((3, 5)) < 0.4) * rng.normal(size=(3, 5))).astype(dtype)) for _ in X]
+    rows = [sp.csr_matrix(x[0].astype(dtype)) if has_sparse_nodes else x[0].astype(dtype) for x in X]
+    graphs = [Example(x, chain, each) for x, each in zip(rows, ties, strict=True)]
+    labels = list(Y[:, 0])
+    field = kind(weights="all", tol=1e-4, max_iter=300)
+    expected = clone(field).fit(graphs, labels)
+    shards = Shards.from_arrays([(graphs[:4], labels[:4]), (graphs[4:], labels[4:])])
+    for found in (clone(field).fit(shards), clone(field).set_params(weights="auto").fit(shards)):
+        assert_allclose(
+            found.edge_coef_.toarray(), expected.edge_coef_.toarray(), atol=1e-6 if dtype is np.float64 else 0.02
+        )
+        assert found.score(shards) == pytest.approx(expected.score(graphs, labels), abs=0.03)
 
 
 @pytest.mark.parametrize("learning", ["pseudolikelihood", "contrastive"])
