@@ -9,15 +9,16 @@ from numpy.typing import ArrayLike
 
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import as_finite
-from sklearn_crf.kernels.gaussian.gaussian import all_finite, copy_values, invert, invert_blocks
+from sklearn_crf.kernels.gaussian.gaussian import copy_values, find_largest_magnitude, invert, invert_blocks
 from sklearn_crf.models import GaussianModel
 
 
 class GaussianMarginals(NamedTuple):
-    """Mean and covariance of a Gaussian field, for each node.
+    r"""Mean and covariance of a Gaussian field, for each node.
 
     The derivative of ``log_z`` with respect to ``h`` is ``mean``. The derivative with respect to ``diagonal[s]`` is
-    ``-(covariance[s] + mean[s] mean[s]') / 2``.
+    ``-(covariance[s] + mean[s] mean[s]') / 2``. ``residual`` is
+    :math:`\|A^{-1} (h - J u)\| / \|A^{-1} h\|`, computed from the mean u, with the diagonal blocks A of J.
     """
 
     mean: np.ndarray  # (N, D), float32 or float64
@@ -30,7 +31,10 @@ class GaussianMarginals(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """Solution of ``J x = b`` for one or several right-hand sides b."""
+    r"""Solution of ``J x = b`` for one or several right-hand sides b.
+
+    ``residual`` is the largest :math:`\|A^{-1} (b - J x)\| / \|A^{-1} b\|`, with the diagonal blocks A of J.
+    """
 
     x: np.ndarray  # (N, D) or (R, N, D)
     residual: float
@@ -137,6 +141,18 @@ class Doubled(NamedTuple):
         return cls(*(np.asarray(a, dtype=np.float64) for a in (model.h, model.diagonal, model.blocks)))
 
 
+def measure_residual(matrix: Any, inverse: np.ndarray, b: np.ndarray, x: np.ndarray) -> float:
+    """Return the norm of the residual of a solution relative to ``b``, both multiplied by the inverse blocks."""
+    # matrix: J, sparse; inverse: (N, D, D) inverse diagonal blocks; b, x: (N, D) float64
+    rest = b - (matrix @ x.ravel()).reshape(x.shape)
+    rest, whole = (np.einsum("sab,sb->sa", inverse, vector) for vector in (rest, b))
+    # Divide first, because squares of tiny numbers vanish.
+    unit = np.abs(whole).max(initial=0.0)
+    if unit == 0.0:
+        return np.inf if rest.any() else 0.0
+    return float(np.linalg.norm(rest / unit) / np.linalg.norm(whole / unit))
+
+
 def make_not_definite_error(where):
     """Return the error for a precision matrix that is not positive definite."""
     return ValueError(f"model has no mean, because its precision is not positive definite: {where}.")
@@ -170,7 +186,7 @@ def check_vectors(model, vectors, name):
         raise ValueError(
             f"{name} must have shape ({n_nodes}, {n_values}) or (R, {n_nodes}, {n_values}), got {vectors.shape}."
         )
-    if not all_finite(np.ascontiguousarray(vectors).ravel()):
+    if not np.isfinite(find_largest_magnitude(np.ascontiguousarray(vectors).ravel())):
         raise ValueError(f"{name} must be finite, found NaN or infinity.")
     return vectors
 

@@ -8,8 +8,8 @@ import numpy as np
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, make_range_runner
-from sklearn_crf.inference.gaussian._base import Doubled, GaussianInference, GaussianMarginals
-from sklearn_crf.kernels.gaussian.gaussian import send_gaussians
+from sklearn_crf.inference.gaussian import _base
+from sklearn_crf.kernels.gaussian.gaussian import invert_blocks, send_gaussians
 
 
 class GaussianMessages(NamedTuple):
@@ -20,7 +20,7 @@ class GaussianMessages(NamedTuple):
 
 
 @options(kw_only=False)
-class GaussianBP(GaussianInference):
+class GaussianBP(_base.GaussianInference):
     r"""Belief propagation with Gaussian messages, exact on forests. On other graphs, the mean is exact at convergence.
 
     .. math::
@@ -31,23 +31,25 @@ class GaussianBP(GaussianInference):
     and :math:`q_{s \setminus t}` is :math:`h_s` plus the shifts of these messages. All messages are updated at once. On
     graphs with cycles, the covariance counts some paths more than once or not at all. The iteration converges if the
     spectral radius of the absolute values of the normalised couplings is below one. Such fields are called
-    walk-summable; diagonally dominant fields are an example.
+    walk-summable; diagonally dominant fields are an example. On forests, positive precisions of all nodes prove that J
+    is positive definite; on graphs with cycles, they do not.
 
     Parameters
     ----------
     max_iter : int, default=1000
         Maximum number of sweeps.
     tol : float, default=1e-9
-        Iterations stop when no coefficient of a message changes by more than this, relative to the largest coefficient
-        of the model.
+        Iterations stop when the residual of the mean is at most this and no message changes by more than this. Changes
+        of a precision are relative to the diagonal of J at the receiving node. Changes of a shift, divided by this
+        diagonal, are relative to the largest :math:`A_s^{-1} h_s`.
     damping : float, default=0.0
         Weight of the old message in each update, below 1.
 
     Raises
     ------
     ValueError
-        If an option is out of its range, ``init`` does not fit, or a precision is not positive. If a precision is not
-        positive, the field is not walk-summable or not positive definite.
+        If an option is out of its range, ``init`` does not fit, or messages leave a node without positive precision.
+        In the last case, the field is not walk-summable or not positive definite.
 
     References
     ----------
@@ -75,26 +77,36 @@ class GaussianBP(GaussianInference):
     damping: float = 0.0
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        arrays = Doubled.of(model)
+        arrays, matrix = _base.Doubled.of(model), model.precision_matrix()
+        inverse = _base.invert_diagonal_blocks(arrays.diagonal)
         old, new = _read_initial_messages(model, init), _read_initial_messages(model, None)
-        scale = max((np.abs(array).max(initial=0.0) for array in arrays), default=0.0)
-        n_iter, converged = 0, model.graph.n_edges == 0
+        largest = np.abs(np.einsum("sab,sb->sa", inverse, arrays.h)).max(initial=0.0)
+        if largest == 0.0:
+            old.shift[:] = 0.0
+        # Multiplied by these units, changes of precisions and shifts are relative.
+        units = np.sqrt(1.0 / np.einsum("saa->sa", arrays.diagonal)), 1.0 / (largest or 1.0)
+        n_iter, change = 0, np.inf if model.graph.n_edges else 0.0
         run = make_range_runner(n_threads)
-        while n_iter < self.max_iter and not converged:
+        while True:
+            is_last = n_iter == self.max_iter or change == 0.0
+            if is_last or change <= self.tol:
+                mean, covariance = _compute_gaussian_beliefs(model, arrays, old)
+                residual = _base.measure_residual(matrix, inverse, arrays.h, mean)
+                converged = max(change, residual) <= self.tol
+                if is_last or converged:
+                    break
             checkpoint()
             n_iter += 1
-            change = _sweep(model, arrays, old, self.damping, new, run)
+            change = _sweep(model, arrays, old, self.damping, units, new, run)
             old, new = new, old
-            converged = change <= self.tol * scale
         if not converged:
             warn_unconverged(
-                f"GaussianBP stopped after max_iter={self.max_iter} sweeps while messages were still changing by "
-                f"{change / scale:.2g} of the largest number of the model, more than tol={self.tol:g}: increase "
-                "max_iter or damping."
+                f"GaussianBP stopped after {n_iter} sweeps. Messages were still changing by {change:.2g}, and the mean "
+                f"has a residual of {residual:.2g}; both must be at most tol={self.tol:g}: "
+                f"{'increase tol' if change == 0.0 else 'increase max_iter or damping'}."
             )
-        mean, covariance = _compute_gaussian_beliefs(model, arrays, old)
-        return GaussianMarginals(
-            mean.astype(model.dtype), covariance, log_z=None, n_iter=n_iter, converged=converged, state=old
+        return _base.GaussianMarginals(
+            mean.astype(model.dtype), covariance, None, residual, n_iter=n_iter, converged=converged, state=old
         )
 
     def _solve(self, model, b, x, n_threads):
@@ -103,8 +115,7 @@ class GaussianBP(GaussianInference):
             # Messages depend on the right-hand side, so x cannot be used as a start.
             marginals = self._marginals(replace(model, h=one), n_threads=n_threads)
             found[:] = marginals.mean
-            off = np.linalg.norm(one - model.product(found)) / (np.linalg.norm(one) or 1.0)
-            runs.append((float(off), marginals.n_iter, marginals.converged))
+            runs.append((marginals.residual, marginals.n_iter, marginals.converged))
         if not runs:
             return 0.0, 0, True
         residuals, n_iter, converged = zip(*runs, strict=True)
@@ -122,9 +133,9 @@ def _read_initial_messages(model, init):
     return messages
 
 
-def _sweep(model, arrays, old, damping, new, run):
-    """Update every message and return the largest change."""
-    ptr, _, half_edge, reverse = model.graph.incidence
+def _sweep(model, arrays, old, damping, units, new, run):
+    """Update every message and return the largest relative change."""
+    ptr, neighbor, half_edge, reverse = model.graph.incidence
     n_values = model.n_values
     changes = []
 
@@ -132,26 +143,36 @@ def _sweep(model, arrays, old, damping, new, run):
         work = np.empty(n_values + 2 * n_values * n_values)
         changes.append(
             send_gaussians(
-                *(arrays.h, arrays.diagonal, model.edge_type, arrays.blocks, ptr, half_edge, reverse),
-                *(*old, damping, start, stop, *new, work),
+                *(arrays.h, arrays.diagonal, model.edge_type, arrays.blocks, ptr, neighbor, half_edge, reverse),
+                *(*old, damping, *units, start, stop, *new, work),
             )
         )
 
     run(part, model.graph.n_nodes)
     if min(changes) < 0:
-        raise ValueError(
-            f"GaussianBP left node {int(-1 - min(changes))} without precision, because the model is not walk-summable "
-            "or its precision is not positive definite: use ConjugateGradient or GaussianDirect."
-        )
+        raise _make_precision_error(int(-1 - min(changes)))
     return max(changes)
+
+
+def _make_precision_error(node: int) -> ValueError:
+    return ValueError(
+        f"GaussianBP left node {node} without precision, because the model is not walk-summable or its precision is "
+        "not positive definite: use ConjugateGradient or GaussianDirect."
+    )
 
 
 def _compute_gaussian_beliefs(model, arrays, messages):
     """Return the mean and the covariance of each node, computed from the messages to it."""
-    ptr = model.graph.incidence.ptr
-    node = np.repeat(np.arange(model.graph.n_nodes), np.diff(ptr))
+    n_messages = np.diff(model.graph.incidence.ptr)
+    node = np.repeat(np.arange(model.graph.n_nodes), n_messages)
     precision, shift = arrays.diagonal.copy(), arrays.h.copy()
     np.add.at(precision, node, messages.precision)
     np.add.at(shift, node, messages.shift)
-    covariance = np.linalg.inv(precision)
+    # A precision that is as small as the rounding errors of its sum may be zero or negative.
+    rounding = np.finfo(np.float64).eps * (1 + n_messages)[:, None] * np.einsum("saa->sa", arrays.diagonal)
+    workspace, covariance = np.empty(precision.shape[1:]), np.empty_like(precision)
+    certain = precision - rounding[:, :, None] * np.eye(model.n_values)
+    if (n_sound := invert_blocks(certain, workspace, covariance)) < len(precision):
+        raise _make_precision_error(n_sound)
+    invert_blocks(precision, workspace, covariance)
     return np.einsum("sab,sb->sa", covariance, shift), covariance

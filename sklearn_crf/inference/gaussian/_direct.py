@@ -1,17 +1,18 @@
 """Exact inference in Gaussian fields by sparse factorisation."""
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse.linalg
 from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference.gaussian import _tuning
-from sklearn_crf.inference.gaussian._base import GaussianInference, GaussianMarginals, make_not_definite_error
+from sklearn_crf.inference.gaussian import _base, _tuning
 
 
 @options(kw_only=False)
-class GaussianDirect(GaussianInference):
+class GaussianDirect(_base.GaussianInference):
     r"""Mean, covariance, log-partition and samples of a Gaussian field by a sparse factorisation of its precision.
 
     .. math::
@@ -56,24 +57,23 @@ class GaussianDirect(GaussianInference):
 
     def _marginals(self, model, *, init=None, n_threads=1):
         if not len(model.h):
-            return GaussianMarginals(model.h.copy(), np.zeros(model.diagonal.shape), 0.0, 0.0)
-        factor, log_det = _factorise(model)
-        h = model.h.ravel().astype(np.float64)
-        mean = factor.solve(h)
-        log_z = 0.5 * (h @ mean + h.size * np.log(2 * np.pi) - log_det)
-        return GaussianMarginals(
-            mean.reshape(model.h.shape).astype(model.dtype),
-            _compute_diagonal_blocks(factor, model) if self.covariance else None,
-            float(log_z),
-            residual=0.0,
-        )
+            return _base.GaussianMarginals(model.h.copy(), np.zeros(model.diagonal.shape), 0.0, 0.0)
+        factor, matrix = _factorise(model)
+        mean, residual = _solve_system(factor, matrix, _base.invert_diagonal_blocks(model.diagonal), model.h)
+        log_det = np.log(factor.U.diagonal()).sum()
+        log_z = 0.5 * (np.vdot(model.h, mean) + mean.size * np.log(2 * np.pi) - log_det)
+        covariance = _compute_diagonal_blocks(factor, model) if self.covariance else None
+        return _base.GaussianMarginals(mean.astype(model.dtype), covariance, float(log_z), residual)
 
     def _solve(self, model, b, x, n_threads):
+        residuals = [0.0]
         if x.size:
-            factor, _ = _factorise(model)
+            factor, matrix = _factorise(model)
+            inverse = _base.invert_diagonal_blocks(model.diagonal)
             for one, found in zip(b, x, strict=True):
-                found[:] = factor.solve(one.ravel().astype(np.float64)).reshape(one.shape)
-        return 0.0, 0, True
+                found[:], residual = _solve_system(factor, matrix, inverse, one)
+                residuals.append(residual)
+        return max(residuals), 0, True
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
         rng = check_random_state(self.random_state if random_state is None else random_state)
@@ -90,17 +90,26 @@ class GaussianDirect(GaussianInference):
 
 
 def _factorise(model):
-    """Return SuperLU's factors of J without pivoting, which is stable for positive definite matrices, and log det J."""
+    """Return SuperLU's factors of J without pivoting, which is stable for positive definite matrices, and J."""
     matrix = model.precision_matrix()
     options = {"SymmetricMode": True, "DiagPivotThresh": 0.0}
     try:
         factor = scipy.sparse.linalg.splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
     except RuntimeError as error:
-        raise make_not_definite_error("it is singular") from error
-    pivots = factor.U.diagonal()
-    if pivots.min() <= 0 or not np.array_equal(factor.perm_r, factor.perm_c):
-        raise make_not_definite_error("its factorisation has a pivot that is not positive")
-    return factor, float(np.log(pivots).sum())
+        raise _base.make_not_definite_error("it is singular") from error
+    # A pivot that is as small as the rounding errors of its sum may be zero or negative.
+    rounding = np.finfo(np.float64).eps * np.diff(matrix.indptr) * matrix.diagonal()
+    is_sound = np.array_equal(factor.perm_r, factor.perm_c)
+    if not is_sound or np.any(factor.U.diagonal()[factor.perm_c] <= rounding):
+        raise _base.make_not_definite_error("its factorisation has a pivot that is not positive")
+    return factor, matrix
+
+
+def _solve_system(factor: Any, matrix: Any, inverse: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the solution in float64, and its residual."""
+    b = b.astype(np.float64)
+    x = factor.solve(b.ravel()).reshape(b.shape)
+    return x, _base.measure_residual(matrix, inverse, b, x)
 
 
 def _compute_diagonal_blocks(factor, model):

@@ -126,10 +126,17 @@ def _solve_tile(model_of, shape, solver, tile, window, former, and_also, n_threa
     """Return the mean, the further values, the seam, and the squared norms of h and of the residual."""
     model = model_of(window, n_threads)
     # The residual of a solve also covers the margin, whose values are discarded.
-    share = np.sqrt(np.prod(tile.shape) / np.prod(window.shape))
-    own = clone(solver).set_params(tol=_tuning.SHARE_OF_SOLVES * share * solver.tol)
-    init = None if former is None else np.asarray(former[window.slices]).reshape(model.h.shape)
-    mean = own.marginals(model, init=init, n_threads=n_threads).mean
+    tol = _tuning.SHARE_OF_SOLVES * np.sqrt(np.prod(tile.shape) / np.prod(window.shape)) * solver.tol
+    own = clone(solver).set_params(tol=tol)
+    mean = None if former is None else np.asarray(former[window.slices]).reshape(model.h.shape)
+    # The solver divides residuals by the diagonal blocks, whereas the residual of the plane is not divided.
+    while True:
+        found = own.marginals(model, init=mean, n_threads=n_threads)
+        mean, left = found.mean, model.h - model.product(found.mean)
+        excess = np.linalg.norm(left) / (tol * np.linalg.norm(model.h) or np.inf)
+        if excess <= 1.0 or found.residual > own.tol:
+            break
+        own.tol /= 2 * excess
     rows, columns = tile.inside(window)
 
     def plane(values):
@@ -139,7 +146,6 @@ def _solve_tile(model_of, shape, solver, tile, window, former, and_also, n_threa
         return float(np.sum(plane(values).astype(np.float64) ** 2))
 
     other = None if and_also is None else plane(and_also(model, n_threads)).copy()
-    left = model.h - model.product(mean)
     # Copy the values, because slices would keep the whole window in memory.
     return plane(mean).copy(), other, _build_seam(model, mean, tile, window, shape), squares(model.h), squares(left)
 

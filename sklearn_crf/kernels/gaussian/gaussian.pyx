@@ -1,11 +1,11 @@
 """Gaussian fields: products with the precision, conjugate gradients, messages and Gibbs sampling."""
 
 from cython cimport floating
-from libc.math cimport fabs, sqrt
+from libc.math cimport INFINITY, fabs, sqrt
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcpy
 
-from sklearn_crf.kernels.gaussian.iterations cimport Lattice, Progress, dot, iterate, step_along, turned
+from sklearn_crf.kernels.gaussian.iterations cimport Lattice, Progress, dot, iterate, start_round, step_along, turned
 from sklearn_crf.kernels.gaussian.stencil cimport add_product, stencil_row
 from sklearn_crf.kernels.random_streams cimport normal
 
@@ -18,26 +18,28 @@ cdef enum:
     LONG = 65536
 
 
-cdef inline bint are_finite(const floating* values, Py_ssize_t n) noexcept nogil:
+cdef inline floating find_largest(const floating* values, Py_ssize_t n) noexcept nogil:
     cdef:
         Py_ssize_t i
         int finite = 1
+        floating largest = 0
     for i in range(n):
         finite &= values[i] - values[i] == 0
-    return finite
+        largest = max(largest, values[i] if values[i] > 0 else -values[i])
+    return largest if finite else <floating> INFINITY
 
 
-def all_finite(
+def find_largest_magnitude(
     const floating[::1] values,  # IN (n,)
 ):
-    """Return whether all values are finite."""
-    cdef bint finite = True
+    """Return the largest magnitude of the values, which is infinite if a value is NaN or infinite."""
+    cdef floating largest = 0
     if values.shape[0] > LONG:
         with nogil:
-            finite = are_finite(&values[0], values.shape[0])
+            largest = find_largest(&values[0], values.shape[0])
     elif values.shape[0]:
-        finite = are_finite(&values[0], values.shape[0])
-    return finite
+        largest = find_largest(&values[0], values.shape[0])
+    return largest
 
 
 def copy_values(
@@ -196,8 +198,34 @@ def inner_product(
             sums[k, 0] = dot(&a[bounds[k], 0], &b[bounds[k], 0], (bounds[k + 1] - bounds[k]) * D)
 
 
+def begin(
+    double unit,  # power of two, which keeps squares of numbers in the range of their type
+    const floating[:, ::1] b,  # IN (N, D) right-hand side
+    const floating[:, ::1] product,  # IN (N, D) precision times solution
+    const floating[:, :, ::1] inverse,  # IN (N, D, D) inverse diagonal blocks
+    const int64_t[::1] bounds,  # IN (n_ranges + 1,) nodes of range k are bounds[k] to bounds[k + 1]
+    Py_ssize_t start,
+    Py_ssize_t stop,  # ranges start to stop
+    floating[:, ::1] residual,  # OUT (N, D) unit * (b - product)
+    floating[:, ::1] scaled,  # OUT (N, D) inverse times residual
+    floating[:, ::1] direction,  # OUT (N, D) equals scaled
+    double[:, ::1] sums,  # OUT (n_ranges, 2) sums of residual * scaled and of scaled ** 2
+):
+    """Compute the residual and the first direction."""
+    cdef Py_ssize_t k, first
+    if b.shape[0] == 0:
+        return
+    with nogil:
+        for k in range(start, stop):
+            first = bounds[k]
+            start_round(<floating> unit, bounds[k + 1] - first, b.shape[1], &b[first, 0], &product[first, 0],
+                        &inverse[first, 0, 0], &residual[first, 0], &scaled[first, 0], &direction[first, 0],
+                        &sums[k, 0])
+
+
 def take_step(
     double length,
+    double unit,  # the unit of `begin`
     const floating[:, ::1] direction,  # IN (N, D)
     const floating[:, ::1] product,  # IN (N, D) precision times direction
     const floating[:, :, ::1] inverse,  # IN (N, D, D) inverse diagonal blocks
@@ -207,7 +235,7 @@ def take_step(
     floating[:, ::1] solution,  # IN OUT (N, D)
     floating[:, ::1] residual,  # IN OUT (N, D)
     floating[:, ::1] scaled,  # OUT (N, D) inverse times residual
-    double[:, ::1] sums,  # OUT (n_ranges, 2) sums of residual * scaled and of residual ** 2
+    double[:, ::1] sums,  # OUT (n_ranges, 2) sums of residual * scaled and of scaled ** 2
 ):
     """Move the solution along the direction, and update the residual."""
     cdef Py_ssize_t k, first
@@ -216,9 +244,9 @@ def take_step(
     with nogil:
         for k in range(start, stop):
             first = bounds[k]
-            step_along(<floating> length, bounds[k + 1] - first, direction.shape[1], &direction[first, 0],
-                       &product[first, 0], &inverse[first, 0, 0], &solution[first, 0], &residual[first, 0],
-                       &scaled[first, 0], &sums[k, 0])
+            step_along(<floating> length, <floating> unit, bounds[k + 1] - first, direction.shape[1],
+                       &direction[first, 0], &product[first, 0], &inverse[first, 0, 0], &solution[first, 0],
+                       &residual[first, 0], &scaled[first, 0], &sums[k, 0])
 
 
 def turn(
@@ -234,14 +262,12 @@ def turn(
             turned(<floating> share, &scaled[start, 0], (stop - start) * scaled.shape[1], &direction[start, 0])
 
 
-def solve_on_lattice(
+def iterate_on_lattice(
     Py_ssize_t n_iter,  # maximum number of iterations
-    double tol,  # norm of the residual, relative to the right-hand side, at which to stop
-    bint begins,  # whether this is the first call for the right-hand side
-    double weighted,  # `weighted`, `squared` and `scale` are results of the last call
+    double limit,  # norm of the scaled residual at which to stop
+    double unit,  # the unit of `begin`
+    double weighted,  # `weighted` and `squared` are results of the last call or of `begin`
     double squared,
-    double scale,
-    const floating[:, ::1] b,  # IN (N, D) right-hand side
     const floating[:, :, ::1] diagonal,  # IN (N, D, D)
     const floating[::1] edge_weight,  # IN (E,) where D is 1, else empty
     const int32_t[::1] edge_type,  # IN (E,)
@@ -260,28 +286,28 @@ def solve_on_lattice(
 ):
     """Run conjugate gradients on a lattice; return the state after the iterations.
 
-    Returns the number of iterations, the curvature along the last direction, the inner products of the residual with
-    the scaled residual and with itself, and the norm of the right-hand side. Results equal the results of the functions
-    above. A single call is used since separate calls for small lattices are so short that threads would contend for the
-    interpreter's lock. Iterations stop at a direction without positive curvature.
+    Returns the number of iterations, the curvature along the last direction, and the inner products of the scaled
+    residual with the residual and with itself. Results equal the results of the functions above. A single call is used
+    since separate calls for small lattices are so short that threads would contend for the interpreter's lock.
+    Iterations stop at a direction without positive curvature.
     """
     cdef:
         Py_ssize_t made = 0
         Lattice of
         Progress at
     if solution.shape[0] == 0:
-        return 0, 1.0, 0.0, 0.0, 0.0
+        return 0, 1.0, 0.0, 0.0
     of.diagonal, of.D = &diagonal[0, 0, 0], solution.shape[1]
     of.edge_weight = &edge_weight[0] if edge_weight.shape[0] else NULL
     of.edge_type = &edge_type[0] if edge_type.shape[0] else NULL
     of.blocks = &blocks[0, 0, 0] if blocks.shape[0] else NULL
     of.offsets, of.n_offsets = &offsets[0, 0] if offsets.shape[0] else NULL, offsets.shape[0]
     of.depth, of.height, of.width = depth, height, width
-    at.begins, at.weighted, at.squared, at.scale, at.curvature = begins, weighted, squared, scale, 1.0
+    at.weighted, at.squared = weighted, squared
     with nogil:
-        made = iterate(&of, &b[0, 0], &inverse[0, 0, 0], &bounds[0], bounds.shape[0] - 1, n_iter, tol, &at,
+        made = iterate(&of, &inverse[0, 0, 0], &bounds[0], bounds.shape[0] - 1, n_iter, limit, <floating> unit, &at,
                        &solution[0, 0], &residual[0, 0], &direction[0, 0], &product[0, 0], &scaled[0, 0])
-    return made, at.curvature, at.weighted, at.squared, at.scale
+    return made, at.curvature, at.weighted, at.squared
 
 
 # One sweep of Gaussian belief propagation: messages sent by some nodes, given the messages of the last sweep ----------
@@ -317,20 +343,23 @@ def send_gaussians(
     const int32_t[::1] edge_type,  # IN (E,)
     const double[:, :, ::1] blocks,  # IN (T, D, D)
     const int64_t[::1] ptr,  # IN (N + 1,)
+    const int32_t[::1] neighbor,  # IN (2E,)
     const int32_t[::1] half_edge,  # IN (2E,)
     const int32_t[::1] reverse,  # IN (2E,)
     const double[:, ::1] shift,  # IN (2E, D) linear part of the message received at a slot
     const double[:, :, ::1] precision,  # IN (2E, D, D) quadratic part of the message received at a slot
     double damping,  # weight of the old message
+    const double[:, ::1] unit,  # IN (N, D) inverse root of the diagonal, by which changes are multiplied twice
+    double shift_unit,  # by which changes of shifts are multiplied in addition
     Py_ssize_t start,
     Py_ssize_t stop,  # nodes start to stop send
     double[:, ::1] new_shift,  # OUT (2E, D)
     double[:, :, ::1] new_precision,  # OUT (2E, D, D)
     double[::1] work,  # workspace (D + 1 + 2 D D,)
 ):
-    """Send messages; return the largest change, or -1 - s if a cavity precision of node s is not positive definite."""
+    """Send messages; return the largest relative change, or -1 - s if a cavity of node s is not positive definite."""
     cdef:
-        Py_ssize_t D = h.shape[1], s, slot, other, target, a, b, c, kind
+        Py_ssize_t D = h.shape[1], s, slot, other, target, receiver, a, b, c, kind
         double* vector = &work[0]
         double* cavity = &work[D]
         double* across = &work[D + D * D]  # row a: the block's column a, solved
@@ -359,20 +388,25 @@ def send_gaussians(
                         # J_st[b, a]: a counts the entries of the receiver
                         across[a * D + b] = blocks[kind, a, b] if half_edge[slot] & 1 else blocks[kind, b, a]
                     solve_lower(cavity, across + a * D, D)
-                target = reverse[slot]
+                target, receiver = reverse[slot], neighbor[slot]
                 for a in range(D):
                     value = 0.0
                     for c in range(D):
                         value -= across[a * D + c] * vector[c]
                     value += damping * (shift[target, a] - value)
-                    worst = max(worst, fabs(value - shift[target, a]))
+                    worst = max(
+                        worst, fabs(value - shift[target, a]) * unit[receiver, a] * unit[receiver, a] * shift_unit
+                    )
                     new_shift[target, a] = value
                     for b in range(D):
                         value = 0.0
                         for c in range(D):
                             value -= across[a * D + c] * across[b * D + c]
                         value += damping * (precision[target, a, b] - value)
-                        worst = max(worst, fabs(value - precision[target, a, b]))
+                        worst = max(
+                            worst,
+                            fabs(value - precision[target, a, b]) * unit[receiver, a] * unit[receiver, b],
+                        )
                         new_precision[target, a, b] = value
             if worst < 0.0:
                 break

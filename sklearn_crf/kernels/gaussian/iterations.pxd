@@ -4,9 +4,8 @@ Ranges of nodes have separate sums, so that totals do not depend on the distribu
 """
 
 from cython cimport floating
-from libc.math cimport sqrt
 from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memset
+from libc.string cimport memcpy
 
 from sklearn_crf.kernels.gaussian.stencil cimport multiply_blocks, stencil_row
 
@@ -39,16 +38,30 @@ cdef inline void add_multiple(floating factor, const floating* a, Py_ssize_t n, 
         out[i] += factor * a[i]
 
 
+cdef inline void start_round(
+    floating unit, Py_ssize_t n, Py_ssize_t D, const floating* b, const floating* product, const floating* inverse,
+    floating* residual, floating* scaled, floating* direction, double* sums,
+) noexcept nogil:
+    """Compute residual = unit * (b - product) for n nodes, and the first direction; write sums as step_along."""
+    cdef Py_ssize_t i
+    for i in range(n * D):
+        residual[i] = unit * (b[i] - product[i])
+    multiply_blocks(inverse, residual, n, D, scaled)
+    memcpy(direction, scaled, n * D * sizeof(floating))
+    sums[0] = dot(residual, scaled, n * D)
+    sums[1] = dot(scaled, scaled, n * D)
+
+
 cdef inline void step_along(
-    floating length, Py_ssize_t n, Py_ssize_t D, const floating* direction, const floating* product,
+    floating length, floating unit, Py_ssize_t n, Py_ssize_t D, const floating* direction, const floating* product,
     const floating* inverse, floating* solution, floating* residual, floating* scaled, double* sums,
 ) noexcept nogil:
-    """Move the solution of n nodes along the direction; write sums of residual * scaled and of residual ** 2."""
-    add_multiple(length, direction, n * D, solution)
+    """Move the solution of n nodes along the direction; write sums of residual * scaled and of scaled ** 2."""
+    add_multiple(length / unit, direction, n * D, solution)
     add_multiple(-length, product, n * D, residual)
     multiply_blocks(inverse, residual, n, D, scaled)
     sums[0] = dot(residual, scaled, n * D)
-    sums[1] = dot(residual, residual, n * D)
+    sums[1] = dot(scaled, scaled, n * D)
 
 
 cdef inline void turned(floating share, const floating* scaled, Py_ssize_t n, floating* direction) noexcept nogil:
@@ -68,55 +81,44 @@ cdef struct Lattice:
     Py_ssize_t n_offsets, depth, height, width, D
 
 
-# State of the iterations: inner products of the residual with the scaled residual and with itself, norm of the
-# right-hand side, and curvature along the last direction.
+# State of the iterations: sums of residual * scaled and of scaled ** 2, and curvature along the last direction.
 cdef struct Progress:
-    double weighted, squared, scale, curvature
-    bint begins
+    double weighted, squared, curvature
 
 
 cdef inline Py_ssize_t iterate(
-    const Lattice* of, const floating* b, const floating* inverse, const int64_t* bounds,
-    Py_ssize_t n_ranges, Py_ssize_t n_iter, double tol, Progress* at, floating* solution, floating* residual,
-    floating* direction, floating* product, floating* scaled,
+    const Lattice* of, const floating* inverse, const int64_t* bounds, Py_ssize_t n_ranges, Py_ssize_t n_iter,
+    double limit, floating unit, Progress* at, floating* solution, floating* residual, floating* direction,
+    floating* product, floating* scaled,
 ) noexcept nogil:
-    """Iterate until the residual is at most tol times the right-hand side; return the number of iterations.
+    """Iterate until the norm of the scaled residual is at most the limit; return the number of iterations.
 
     Iterations stop at n_iter, or at a direction without positive curvature.
     """
     cdef:
-        Py_ssize_t i, k, made = 0, D = of.D, n = of.depth * of.height * of.width * of.D
+        Py_ssize_t i, k, made = 0, D = of.D
         double former
         double[2] sums
-    while at.begins or (made < n_iter and not at.squared <= (tol * at.scale) * (tol * at.scale)):
+    at.curvature = 1.0
+    while made < n_iter and not at.squared <= limit * limit:
         for i in range(of.depth * of.height):
             stencil_row(i, <const floating*> of.diagonal, <const floating*> of.edge_weight, of.edge_type,
                         <const floating*> of.blocks, of.offsets, of.n_offsets, of.depth, of.height, of.width, D,
-                        solution if at.begins else direction, product)
+                        direction, product)
         at.curvature = 0.0
         for k in range(n_ranges):
             i = bounds[k] * D
-            at.curvature += dot(b + i if at.begins else direction + i, b + i if at.begins else product + i,
-                                bounds[k + 1] * D - i)
-        if at.begins:
-            at.scale = sqrt(at.curvature)
-            if at.scale == 0.0:
-                memset(solution, 0, n * sizeof(floating))
-                break
-            for i in range(n):
-                residual[i] = b[i] - product[i]
-            memset(direction, 0, n * sizeof(floating))
-        elif at.curvature <= 0.0:
+            at.curvature += dot(direction + i, product + i, bounds[k + 1] * D - i)
+        if not at.curvature > 0.0:
             break
         former, at.weighted, at.squared = at.weighted, 0.0, 0.0
         for k in range(n_ranges):
             i = bounds[k]
-            step_along(<floating> (0.0 if at.begins else former / at.curvature), bounds[k + 1] - i, D,
-                       direction + i * D, product + i * D, inverse + i * D * D, solution + i * D, residual + i * D,
-                       scaled + i * D, &sums[0])
+            step_along(<floating> (former / at.curvature), unit, bounds[k + 1] - i, D, direction + i * D,
+                       product + i * D, inverse + i * D * D, solution + i * D, residual + i * D, scaled + i * D,
+                       &sums[0])
             at.weighted += sums[0]
             at.squared += sums[1]
-        turned(<floating> (0.0 if at.begins else at.weighted / former), scaled, n, direction)
-        made += 0 if at.begins else 1
-        at.begins, at.curvature = False, 1.0
+        turned(<floating> (at.weighted / former), scaled, of.depth * of.height * of.width * D, direction)
+        made += 1
     return made

@@ -1,6 +1,7 @@
 """Inference in Gaussian fields: conjugate gradients, belief propagation, sampling and factorisation agree."""
 
 import re
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -155,8 +156,7 @@ def test_conjugate_gradients_say_when_they_stop_early():
     model = random_gaussian("plane", strength=0.99, seed=9)
     with pytest.warns(ConvergenceWarning, match=re.escape("max_iter=2 iterations")):
         found = ConjugateGradient(max_iter=2).marginals(model)
-    residual = model.h - model.product(found.mean)
-    assert found.residual == pytest.approx(np.linalg.norm(residual) / np.linalg.norm(model.h))
+    assert found.residual == pytest.approx(measured_residual(model, model.h, found.mean))
 
 
 @pytest.mark.parametrize("algorithm", [ConjugateGradient(), GaussianDirect(), GaussianBP()])
@@ -166,6 +166,130 @@ def test_what_is_not_positive_definite_is_refused(algorithm):
         algorithm.marginals(indefinite)
     with pytest.raises(ValueError, match="not positive definite"):
         algorithm.marginals(replace(indefinite, diagonal=-np.ones(9), blocks=[0.0]))
+
+
+def clamped_gaussian(name, n_values, dtype, seed):
+    """Return a field whose nodes have precisions of very different sizes, and its mean and covariance blocks."""
+    model = random_gaussian(name, n_values, dtype=dtype, seed=seed)
+    rng = np.random.default_rng(seed)
+    # Means of observed nodes are about one, like the means of other nodes.
+    is_observed = rng.random(len(model.h)) < 0.3
+    is_observed[0] = True
+    precision = np.where(is_observed, 10.0 ** rng.uniform(2, 14, len(model.h)), 0.0)
+    h = model.h + (precision[:, None] * rng.normal(size=model.h.shape)).astype(dtype)
+    model = replace(model, h=h, diagonal=model.diagonal + precision[:, None, None] * np.eye(n_values))
+    return model, *dense_answer(model)[:2]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_values", [1, 3])
+@pytest.mark.parametrize("name", ["chain", "tree", "cycle", "plane", "wide_volume"])
+@pytest.mark.parametrize("seed", range(3))
+def test_nodes_of_large_precision_do_not_hide_errors_of_others(name, n_values, dtype, seed):
+    model, mean, covariance = clamped_gaussian(name, n_values, dtype, seed)
+    rounding = 1e-5 if dtype == np.float32 else 0.0
+    for algorithm, atol in ((ConjugateGradient(tol=1e-5), 1e-3), (GaussianBP(), 1e-7), (GaussianDirect(), 1e-12)):
+        found = algorithm.marginals(model)
+        assert found.converged
+        assert_allclose(found.mean, mean, atol=atol + rounding)
+        if isinstance(algorithm, GaussianDirect) or (isinstance(algorithm, GaussianBP) and name in FORESTS):
+            assert_allclose(found.covariance, covariance, rtol=1e-7, atol=1e-9)
+
+
+def measured_residual(model, b, x):
+    """Return the norm of the residual relative to b, both divided by the diagonal blocks, by dense algebra."""
+    rest = b.ravel() - dense_precision(model) @ x.ravel().astype(np.float64)
+    scaled = [np.linalg.solve(model.diagonal.astype(float), v.reshape(*b.shape, 1)) for v in (rest, b.astype(float))]
+    return np.linalg.norm(scaled[0]) / np.linalg.norm(scaled[1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("tol", [1e-3, 1e-6, 0.0])
+@pytest.mark.parametrize("name", ["chain", "tree", "plane", "volume"])
+@pytest.mark.parametrize("start", [None, 1e6])
+def test_the_residual_that_is_returned_is_true(name, start, tol, dtype):
+    model = random_gaussian(name, 2, dtype=dtype, strength=0.95, seed=3)
+    init = None if start is None else np.full(model.h.shape, start, dtype)
+    rounding = 20 * float(np.finfo(dtype).eps)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for algorithm in (ConjugateGradient(tol=tol, max_iter=300), GaussianBP(tol=tol), GaussianDirect()):
+            found = algorithm.solve(model, model.h, init=init)
+            assert found.residual == pytest.approx(measured_residual(model, model.h, found.x), abs=rounding)
+            assert found.residual <= max(tol, rounding)
+            assert found.converged or isinstance(algorithm, GaussianBP)
+            if isinstance(algorithm, GaussianBP):
+                assert found.converged == (found.residual <= tol)
+
+
+def test_a_system_without_solution_is_not_solved():
+    # Each row of J sums to zero, unlike h. Without noise, the first direction would have no curvature.
+    chain = lattice((50,))
+    h = 1 + np.random.default_rng(0).random(50)
+    for dtype in (np.float32, np.float64):
+        model = GaussianModel(chain, h.astype(dtype), chain.degree.astype(float), [-1.0])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            try:
+                found = ConjugateGradient(tol=1e-9).marginals(model)
+            except ValueError:
+                continue
+        assert not found.converged
+        assert found.residual > 0.01
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["chain", "plane", "tree"])
+def test_units_change_nothing(name, dtype):
+    model = random_gaussian(name, 2, dtype=dtype, seed=4)
+    exponents = (-500, -300, 0, 250) if dtype == np.float64 else (-60, -40, 0, 40)
+    for algorithm in (ConjugateGradient(tol=1e-5), GaussianBP(), GaussianDirect()):
+        plain = algorithm.marginals(model)
+        # Powers of two do not change digits.
+        for unit in exponents:
+            other = algorithm.marginals(replace(model, h=np.ldexp(model.h, unit)))
+            assert_array_equal(other.mean, np.ldexp(plain.mean, unit))
+            assert (other.n_iter, other.residual, other.converged) == (plain.n_iter, plain.residual, True)
+        scaled = {field: np.ldexp(getattr(model, field), exponents[0]) for field in ("h", "diagonal", "blocks")}
+        assert_array_equal(algorithm.marginals(replace(model, **scaled)).mean, plain.mean)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(FORESTS)), st.integers(1, 3), st.integers(0, 99), st.sampled_from([1e-3, -1e-6, -0.5]))
+def test_belief_propagation_on_forests_accepts_only_positive_definite_fields(name, n_values, seed, least):
+    model = random_gaussian(name, n_values, seed=seed)
+    step = least - np.linalg.eigvalsh(dense_precision(model))[0]
+    model = replace(model, diagonal=model.diagonal + step * np.eye(n_values))
+    if least < 0:
+        with pytest.raises(ValueError, match="not positive definite"):
+            GaussianBP().marginals(model)
+        return
+    found = GaussianBP().marginals(model)
+    assert_allclose(found.covariance, dense_answer(model)[1], rtol=1e-7, atol=1e-7 / least)
+
+
+@pytest.mark.parametrize("unit", [1.0, 0.1, 1e-20, 7e50])
+def test_singular_fields_are_refused(unit):
+    singular = [
+        GaussianModel(lattice((2,)), [unit, 0.0], [unit, unit], [unit]),
+        GaussianModel(lattice((2,)), unit * np.eye(2), unit * np.eye(2), unit * np.array([[[0.0, 1.0], [1.0, 0.0]]])),
+        GaussianModel(lattice((3,)), unit * np.ones(3), unit * np.array([1.0, 2.0, 1.0]), [-unit]),
+    ]
+    for model in singular:
+        for algorithm in (GaussianDirect(), GaussianBP()):
+            with pytest.raises(ValueError, match="not positive definite"):
+                algorithm.marginals(model)
+        # Conjugate gradients solve a singular system if it has a solution.
+        whole = np.column_stack([dense_precision(model), model.h.ravel()])
+        is_solvable = np.linalg.matrix_rank(whole) < model.h.size
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                found = ConjugateGradient().marginals(model)
+        except ValueError:
+            assert not is_solvable
+        else:
+            assert found.converged == is_solvable
 
 
 def test_log_partition_is_the_integral_whose_derivatives_the_moments_are():
