@@ -64,6 +64,8 @@ _ADVICE = "These pixels are returned unchanged: mark missing pixels by NaN or wi
 # The rows of the matrix are orthogonal, so white noise remains independent between brightness and colours.
 _OPPONENT = np.array([[1, 1, 1], [1, 0, -1], [1, -2, 1]]) / np.array([[3], [2], [4]])
 _GREY = np.array([0, 127.5, 127.5])
+# The mean variance of red, green and blue is the sum of the variances of the planes, times these weights.
+_WEIGHTS = np.square(np.linalg.inv(_OPPONENT)).mean(axis=0)
 
 
 def restore(
@@ -98,15 +100,15 @@ def restore(
     noise : "auto" or float, default="auto"
         Standard deviation of the noise, in units of the image. "auto" estimates it separately for brightness and for
         each opponent colour, from the finest detail in smooth regions, also if it grows with brightness. With
-        ``kernel`` it is estimated from the frequencies that the blur reduces most. With ``scale``, "auto" assumes an
-        image without noise.
+        ``kernel``, the frequencies that the blur reduces most are another estimate, and the lower one is used. With
+        ``scale``, "auto" assumes an image without noise. Red, green and blue may share a given noise.
     jpeg : bool or "auto", default="auto"
         Whether to remove the blocks and ripples of JPEG compression instead of noise. The quality is estimated. "auto"
         removes blocks and ripples if the image was compressed at a quality of at most about 85, and if its noise is
         weaker than the smallest quantisation step. If ``noise``, ``mask``, ``kernel`` or ``scale`` is given, "auto" is
         False.
     mask : array-like of bool of shape (H, W), or list of them, optional
-        True for missing pixels. The other pixels are returned unchanged.
+        True for missing pixels. The other pixels are returned unchanged, also if no pixel is missing.
     kernel : array-like of shape (h, w), optional
         Kernel that blurred the image, with its centre at ``kernel[h // 2, w // 2]``. The kernel is divided by its sum.
     scale : int, default=1
@@ -215,7 +217,10 @@ class _Task(NamedTuple):
         return list(field.predict(images, degradation=made))
 
     def _estimate_noise(self, plane: np.ndarray) -> float:
-        """Estimate the noise of a blurred plane from the frequencies that the blur reduces most."""
+        """Estimate the noise of a blurred plane, from the frequencies that the blur reduces most or in smooth regions.
+
+        Detail of the image can only increase either estimate, for example if the kernel does not blur.
+        """
         if self.kernel is None:  # enlargement: the detail of a small image cannot be distinguished from noise
             return tuned.LEAST_NOISE
         # The Hann window of two values is 0.
@@ -223,7 +228,8 @@ class _Task(NamedTuple):
         power = np.abs(np.fft.rfft2((plane - plane.mean()) * window)) ** 2 / np.sum(window**2)
         gain = np.abs(np.fft.rfft2(self.kernel, plane.shape))
         # The power of white noise has an exponential distribution, whose median is log(2) times its mean.
-        return float(np.sqrt(np.median(power[gain <= np.quantile(gain, tuned.BLURRED_AWAY)]) / np.log(2)))
+        lost = np.sqrt(np.median(power[gain <= np.quantile(gain, tuned.BLURRED_AWAY)]) / np.log(2))
+        return min(float(lost), estimate_noise(plane))
 
 
 def _restore_image(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
@@ -235,33 +241,35 @@ def _restore_image(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
             f"noise={task.noise:g} is more than the range of all values of {name}: give noise in the units of {name}."
         )
     if gaps is None:
-        levels = task.noise if isinstance(task.noise, str) else task.noise * photo.unit * photo.lengths
+        if not task.jpeg and task.kernel is None and task.scale == 1:
+            return _remove_noise(photo, task)
+        levels = photo.divide_noise(task.noise, photo.planes)
         if task.jpeg:
             levels = [estimate_table_unit(photo.bytes)] * len(photo.planes)
-        elif task.kernel is None and task.scale == 1:
-            return _remove_noise(photo, task, levels)
         return photo.made(photo.join(task.planes(photo.planes, levels)), task.scale)
     if task.jpeg or task.kernel is not None or task.scale > 1 or not isinstance(task.noise, str):
         raise ValueError(
-            f"{name} has missing pixels, and filling them cannot be combined with other restoration: omit noise, jpeg, "
-            "kernel and scale."
+            f"{name} has missing pixels or a mask, and filling pixels cannot be combined with other restoration: omit "
+            "noise, jpeg, kernel and scale."
         )
+    if not gaps.any():
+        return photo.image.copy()
     planes = [np.where(gaps, np.nan, plane) for plane in photo.planes]
     filled = load_trained_field("missing", task.n_jobs).predict(_convert_planes(planes))
     return photo.made(photo.join(filled))
 
 
-def _remove_noise(photo: _Photo, task: _Task, levels: Any) -> np.ndarray:
+def _remove_noise(photo: _Photo, task: _Task) -> np.ndarray:
     """Remove noise that may grow with brightness and that may be clipped to the range of the photo."""
     values = photo.bytes
-    noise = PhotoNoise.of(values, is_white=not isinstance(levels, str), bounded=photo.bounded)
-    planes = photo.divide(noise.stabilise(values))
+    noise = PhotoNoise.of(values, is_white=not isinstance(task.noise, str), bounded=photo.bounded)
+    planes, clipped = photo.divide(noise.stabilise(values)), noise.fraction
+    levels = photo.divide_noise(task.noise, planes, clipped)
     if isinstance(levels, str):
         # The minimum of 1e-6 is positive, but lower than the lowest noise level of any model.
-        clipped = noise.fraction
         levels = [max(estimate_noise(plane, clipped), 1e-6) for plane in planes]
     restored = photo.join(task.planes(planes, levels))
-    return photo.made(noise.invert(restored, levels[0] / photo.lengths[0]))
+    return photo.made(noise.invert(restored, np.sqrt(_WEIGHTS[: len(levels)] @ np.square(levels))))
 
 
 class _Photo(NamedTuple):
@@ -271,7 +279,7 @@ class _Photo(NamedTuple):
     colours: np.ndarray  # (H, W) or (H, W, 3), as floats
     alpha: np.ndarray | None  # (H, W)
     ends: tuple[float, float]  # ends of the range of colours
-    gaps: np.ndarray | None  # mask (H, W) of missing pixels, whose colours are arbitrary; None if no pixel is missing
+    gaps: np.ndarray | None  # mask (H, W) of missing pixels, whose colours are arbitrary; None without mask and NaN
     is_isolated: np.ndarray  # mask (H, W) of pixels with isolated values, which are kept
 
     @classmethod
@@ -297,7 +305,8 @@ class _Photo(NamedTuple):
         if ends != _ranges.BYTES and _ranges.uses_hardly_any_of(ends, [clipped]):
             ends = _ranges.find_ends([clipped])
         is_isolated = (clipped != given).reshape(*gaps.shape, -1).any(axis=2)
-        return cls(image, clipped.astype(np.float64), alpha, ends, gaps if gaps.any() else None, is_isolated)
+        gaps = None if mask is None and not gaps.any() else gaps
+        return cls(image, clipped.astype(np.float64), alpha, ends, gaps, is_isolated)
 
     @property
     def bounded(self) -> tuple[bool, bool]:
@@ -309,11 +318,6 @@ class _Photo(NamedTuple):
     def unit(self) -> float:
         """Number by which values of the image are multiplied to lie in the range of bytes."""
         return _ranges.BYTES[1] / (self.ends[1] - self.ends[0])
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Standard deviation of the noise in each plane if red, green and blue have noise of standard deviation 1."""
-        return np.ones(1) if self.colours.ndim == 2 else np.linalg.norm(_OPPONENT, axis=1)
 
     @property
     def bytes(self) -> np.ndarray:
@@ -336,6 +340,20 @@ class _Photo(NamedTuple):
     def divide(values: np.ndarray) -> list:
         """Return the planes of colours in the range of bytes."""
         return [values] if values.ndim == 2 else list(np.moveaxis(values @ _OPPONENT.T + _GREY, 2, 0))
+
+    def divide_noise(self, noise: Any, planes: list, clipped: np.ndarray | None = None) -> Any:
+        """Return the noise level of each plane for a noise level of the image; "auto" is returned as it is.
+
+        If the channels have independent noise, the levels are given by the rows of ``_OPPONENT``. If channels share
+        noise, as in a grey photo that is stored in colour, opponent colours have less noise and brightness has more.
+        Detail of the image can only increase estimates, so an estimate below the level of independent noise is valid.
+        """
+        # clipped: (H, W) fraction of clipped colour values at each pixel, or None
+        if isinstance(noise, str) or len(planes) == 1:
+            return noise if isinstance(noise, str) else [noise * self.unit]
+        level, rows = noise * self.unit, np.linalg.norm(_OPPONENT[1:], axis=1)
+        found = np.minimum(level * rows, [estimate_noise(plane, clipped) for plane in planes[1:]])
+        return [np.sqrt(level**2 - _WEIGHTS[1:] @ found**2), *found]
 
     def join(self, planes: Sequence) -> np.ndarray:
         """Return the colours of restored planes, in the range of bytes."""

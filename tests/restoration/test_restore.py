@@ -288,6 +288,7 @@ WRONG = {
     "mask of numbers": ((CLEAN,), {"mask": np.ones((96, 120))}, "mask of image must be booleans"),
     "too few masks": (([CLEAN, CLEAN],), {"mask": [None]}, "mask holds 1 masks, but image holds 2 images"),
     "negative noise": ((CLEAN,), {"noise": -1.0}, "noise must be 'auto', a positive number"),
+    "infinite noise": ((CLEAN,), {"noise": np.inf}, "noise must be 'auto', a positive number"),
     "noise of a name": ((CLEAN,), {"noise": "much"}, "noise must be 'auto', a positive number"),
     "levels": ((CLEAN,), {"noise": [1.0]}, "noise must be 'auto' or a positive number"),
     "scale of nothing": ((CLEAN,), {"scale": 0}, "scale must be between 1 and 4, got 0"),
@@ -342,3 +343,65 @@ def test_blur_of_two_rows_is_undone():
     found = restore(image, kernel=np.ones((1, 3)))
     assert found.shape == image.shape
     assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+@pytest.mark.parametrize("noise", ["auto", 0.05, 0.2])
+def test_grey_photographs_stored_in_colour_restore_like_grey(noise, dtype):
+    rng, top = np.random.default_rng(2), 255 if dtype == np.uint8 else 1
+    level = 0.1 if noise == "auto" else noise
+    noisy = top * np.clip(CLEAN[..., 0] + level * rng.normal(size=CLEAN.shape[:2]), 0, 1)
+    grey = (np.rint(noisy) if dtype == np.uint8 else noisy).astype(dtype)
+    noise = noise if noise == "auto" else top * noise
+    in_colour = restore(np.repeat(grey[..., np.newaxis], 3, axis=2), noise=noise)
+    expected = restore(grey, noise=noise)
+    assert_allclose(in_colour / top, np.repeat(expected[..., np.newaxis] / top, 3, axis=2), atol=0.02)
+    assert psnr(in_colour[..., 0] / top, CLEAN[..., 0]) > psnr(expected / top, CLEAN[..., 0]) - 0.05
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("level", [0.05, 0.2])
+def test_given_levels_suit_channels_that_share_noise(share, level):
+    rng = np.random.default_rng(3)
+    common, own = rng.normal(size=(*CLEAN.shape[:2], 1)), rng.normal(size=CLEAN.shape)
+    noisy = CLEAN + level * (np.sqrt(share) * common + np.sqrt(1 - share) * own)
+    assert psnr(restore(noisy, noise=level), CLEAN) > psnr(restore(noisy), CLEAN) - 0.5
+
+
+def test_noise_of_planes_adds_up_to_the_noise_of_channels():
+    rng = np.random.default_rng(4)
+    for share in (0.0, 0.5, 1.0):
+        common, own = rng.normal(size=(64, 64, 1)), rng.normal(size=(64, 64, 3))
+        noisy = 0.5 + 0.1 * (np.sqrt(share) * common + np.sqrt(1 - share) * own)
+        photo = ready._Photo.of(noisy, None, "image")
+        levels = photo.divide_noise(0.1, photo.planes)
+        assert_allclose(levels, [np.std(plane) for plane in photo.planes], atol=0.08 * 0.1 * photo.unit)
+        assert ready._WEIGHTS @ np.square(levels) == pytest.approx((0.1 * photo.unit) ** 2)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(20, 24), (20, 24, 3), (20, 24, 4)])
+def test_a_mask_without_missing_pixels_changes_nothing(shape, dtype):
+    image = np.random.default_rng(0).random(shape)
+    image = (255 * image).astype(np.uint8) if dtype == np.uint8 else image.astype(dtype)
+    mask, gap = np.zeros(shape[:2], bool), np.eye(*shape[:2], dtype=bool)
+    unchanged, filled = restore([image, image], mask=[mask, gap])
+    np.testing.assert_array_equal(unchanged, image)
+    assert not np.shares_memory(unchanged, image)
+    np.testing.assert_array_equal(filled[~gap], image[~gap])
+    assert not np.array_equal(filled, image)
+    with pytest.raises(ValueError, match="has missing pixels or a mask"):
+        restore(image, mask=mask, scale=2)
+
+
+SHARPENING = np.array([[0, -1, 0], [-1, 5, -1], [0, -1, 0]])
+
+
+@pytest.mark.parametrize("level", [0.0, 0.01, 0.05])
+@pytest.mark.parametrize("kernel", [[[1.0]], SHARPENING, np.ones((1, 2)), np.ones((7, 7))])
+def test_detail_is_not_taken_for_noise_of_a_kernel(coins, kernel, level):
+    kernel = np.asarray(kernel) / np.sum(kernel)
+    made = convolve(coins, kernel[::-1, ::-1], mode="nearest", origin=[-(side % 2 == 0) for side in kernel.shape])
+    made += level * np.random.default_rng(0).normal(size=coins.shape)
+    expected = psnr(restore(made, kernel=kernel, noise=max(level, 0.5 / 255)), coins)
+    assert psnr(restore(made, kernel=kernel), coins) > min(expected, 45) - 0.5
