@@ -107,7 +107,8 @@ class Crops(NamedTuple):
     given: list  # (H, W) each: degraded planes, or clean planes if there is a corruption
     target: list
     corruption: Any  # function of an image and a generator, or None
-    unit: float  # divisor of pixel values, unless the noise level or JPEG quality is drawn for each crop
+    # Divisor of pixel values. If noise levels are drawn, the least divisor; if JPEG qualities are drawn, not used.
+    unit: float
 
     def drawn(self, n: int, rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
         """Draw n crops; return pairs of examples and targets, each an array (k, h, w) of k crops of equal shape."""
@@ -127,8 +128,8 @@ class Crops(NamedTuple):
         sides = np.s_[top : top + height, left : left + width]
         example, target, corruption, unit = given[sides], target[sides], self.corruption, self.unit
         if is_of_levels(corruption):
-            unit = rng.uniform(corruption.low, corruption.high)
-            corruption = GaussianNoise(unit)
+            level = rng.uniform(corruption.low, corruption.high)
+            unit, corruption = max(level, unit), GaussianNoise(level)
         elif is_of_qualities(corruption):
             ends = [compute_table_factor(round(quality)) for quality in (corruption.high, corruption.low)]
             quality = find_quality(rng.uniform(*ends))
@@ -146,7 +147,8 @@ class Crops(NamedTuple):
 
 def is_white_noise(corruption: Any) -> bool:
     """Return whether a corruption is Gaussian noise, so that images can be scaled by its standard deviation."""
-    return isinstance(corruption, GaussianNoise) and not corruption.level_channel and bool(corruption.low)
+    is_noise = isinstance(corruption, GaussianNoise) and not corruption.level_channel
+    return is_noise and bool(corruption.high or corruption.low)
 
 
 def is_of_levels(corruption: Any) -> bool:

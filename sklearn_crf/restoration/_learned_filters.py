@@ -257,7 +257,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     def _estimate_unit(self, given, target, rng) -> float:
         """Return the level of Gaussian noise; for other damage, return the root mean square error of a few images."""
         if is_white_noise(self.corruption):
-            return float(self.corruption.low)
+            # Division by a level of 0, the end of a range of levels, is not possible.
+            return float(self.corruption.low or field_tuned.LEAST_NOISE * self.corruption.high)
         chosen = rng.permutation(len(given))[: tuned.IMAGES_OF_UNIT]
         found = [given[k] if self.corruption is None else damaged(self.corruption, given[k], rng) for k in chosen]
         errors = [np.mean((x - target[k]) ** 2) for x, k in zip(found, chosen, strict=True)]
@@ -298,8 +299,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If X holds NaN or infinity, or lies far outside the range of ``fit``, or if ``noise`` is not positive or
-            given after training for other damage.
+            If X holds NaN or infinity, or lies far outside the range of ``fit``, or if ``noise`` is not positive, is
+            more than the range of X, or is given after training for other damage.
         """
         check_is_fitted(self)
         images = _Images.of(X, "X")

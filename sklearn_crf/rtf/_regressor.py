@@ -333,7 +333,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         ValueError
             If ``return_std`` is used after training with a prediction loss without held-out data, or together with
             ``evidence``; if ``evidence`` is given for a field with ``degradation``; if ``degradation`` is missing or
-            unexpected; if ``noise`` is not positive, or the field was not trained for a single noise level.
+            unexpected; if ``noise`` is not positive, is more than the range of X, or the field was not trained for a
+            single noise level.
         """
         if isinstance(X, Shards):
             options = {"return_std": return_std, "degradation": degradation, "noise": noise}

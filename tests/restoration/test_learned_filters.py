@@ -97,8 +97,10 @@ def test_other_levels_of_noise_are_restored_in_their_units(model, level):
     assert_array_equal(model.predict(test, noise=[level] * 3), found)
 
 
-def test_one_model_is_trained_for_several_levels_of_noise():
-    model = LearnedFilters(GaussianNoise(5, 40), **QUICK | {"clip": None}).fit(blocks(12))
+@pytest.mark.parametrize("low", [0, 5])
+def test_one_model_is_trained_for_several_levels_of_noise(low):
+    model = LearnedFilters(GaussianNoise(low, 40), **QUICK | {"clip": None}).fit(blocks(12))
+    assert model.unit_ > 0
     clean = blocks(3, 96, seed=7)
     for level in (5, 20, 40):
         test = noisy(clean, level)
@@ -106,6 +108,15 @@ def test_one_model_is_trained_for_several_levels_of_noise():
         assert error(found, clean) < 0.65 * level
         assert_array_equal(model.predict(test, noise="auto"), found)
         assert error(model.predict(test, noise=level), clean) < 0.65 * level
+    assert error(model.predict(clean), clean) < 1
+
+
+@pytest.mark.parametrize("noise", [300, 1e30, np.inf, [5, 5, 5, 1000]])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+def test_levels_of_noise_are_within_the_range_of_images(model, noise, dtype):
+    message = "noise must be 'auto', a positive number" if noise == np.inf else "noise is in the units of X"
+    with pytest.raises(ValueError, match=message):
+        model.predict(blocks(4).astype(dtype), noise=noise)
 
 
 def test_noise_needs_training_for_gaussian_noise():

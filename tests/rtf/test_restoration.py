@@ -545,9 +545,15 @@ def test_levels_of_noise_need_a_field_for_one(corruption):
         field.predict(clean[..., np.newaxis], noise="auto")
 
 
-@pytest.mark.parametrize("noise", [0, -1.0, "known", [0.1, 0.2], [[0.1], [0.2], [0.3]]])
+@pytest.mark.parametrize("noise", [0, -1.0, np.inf, np.nan, "known", [0.1, 0.2], [[0.1], [0.2], [0.3]]])
 def test_levels_of_noise_are_positive_numbers(denoiser, noise):
     with pytest.raises(
         ValueError, match="noise must be 'auto', a positive number, or one positive number for each of 3 images"
     ):
+        denoiser.predict(clean_images(3), noise=noise)
+
+
+@pytest.mark.parametrize("noise", [2.0, 1e30, [0.1, 0.1, 3.0]])
+def test_levels_of_noise_are_within_the_range_of_images(denoiser, noise):
+    with pytest.raises(ValueError, match="noise is in the units of X"):
         denoiser.predict(clean_images(3), noise=noise)

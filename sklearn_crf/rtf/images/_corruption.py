@@ -415,11 +415,14 @@ def choose_noise_levels(noise, X, least):
     if isinstance(noise, str) and noise == "auto":
         return [max(estimate_noise(x), least) for x in X]
     levels = np.asarray(noise)
-    if levels.dtype.kind not in "iuf" or levels.shape not in ((), (len(X),)) or not np.all(levels > 0):
+    is_fitting = levels.dtype.kind in "iuf" and levels.shape in ((), (len(X),))
+    if not is_fitting or not np.all((levels > 0) & (levels < np.inf)):
         raise ValueError(
             f"noise must be 'auto', a positive number, or one positive number for each of {len(X)} images, got "
             f"{noise!r}."
         )
+    sample = InputSample.of([np.reshape(x, (-1, 1)) for x in X])
+    require_noise_within(f"noise={noise!r}", levels.max(initial=0.0), None, sample)
     return np.maximum(np.broadcast_to(levels, len(X)), least).tolist()
 
 
