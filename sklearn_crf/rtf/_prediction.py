@@ -307,7 +307,8 @@ def build_plane_models(fitted: Mapping, planes: Planes, known=None, observations
 def conditioned(model, known):
     r"""Return the field conditioned on known values k; unknown values get :math:`J_{uu}` and :math:`h_u - J_{uk} y_k`.
 
-    Known values remain in the field. Their nodes lose their edges and have the known value as mean.
+    Known values remain in the field. Their nodes lose their edges, and have the known value as mean. Their deviations
+    are a rounding error of their conditional deviations in the original field.
     """
     # known: (N, D)
     is_known = ~np.isnan(known)
@@ -315,7 +316,7 @@ def conditioned(model, known):
         return model
     free = ~is_known
     value = np.where(is_known, known, 0.0).astype(model.dtype)
-    own = np.diagonal(model.diagonal, axis1=1, axis2=2)
+    own = np.diagonal(model.diagonal, axis1=1, axis2=2) / np.finfo(model.dtype).eps ** 2
     h = np.where(is_known, own * value, model.h - model.product(value))
     diagonal = model.diagonal * (free[:, :, None] & free[:, None, :])
     diagonal += np.where(is_known, own, 0.0)[:, :, None] * np.eye(model.n_values)

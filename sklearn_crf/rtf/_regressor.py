@@ -311,7 +311,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             After training with a prediction loss, they are root mean square errors on data held out for early stopping,
             by region; a tree predicts in which regions errors are large.
         evidence : array-like or list of array-like, optional
-            Known values, in the layout of y, with NaN elsewhere. The mean is conditioned on them.
+            Known values, in the layout of y, with NaN elsewhere. Means and deviations are conditioned on them; the
+            deviation of a known value is 0, up to rounding.
         degradation : Blur, Downsampling or list of them, optional
             Degradation that produced X, for all images or for each image. The default is the estimator's parameter
             ``degradation``, if this is not a list.
@@ -491,7 +492,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             Examples, as in ``predict``.
         evidence : array-like or list of array-like, optional
             Known values, in the layout of y, with NaN elsewhere. A known node loses its edges and has the known value
-            as mean; its neighbours are conditioned on the value.
+            as mean, with a deviation of the size of rounding errors; its neighbours are conditioned on the value.
         degradation : Blur, Downsampling or list of them, optional
             As in ``predict``. Models then have a ``precision_operator``, which
             :class:`~sklearn_crf.inference.ConjugateGradient` supports.

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
-from sklearn_crf.inference import GaussianDirect
+from sklearn_crf.inference import GaussianDirect, GaussianGibbs
 from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.rtf import FieldSolver, Splits, Window
 from sklearn_crf.rtf._options import OPTION_CLASSES
@@ -240,6 +240,30 @@ def test_evidence_conditions_the_model(n_values):
     expected = np.linalg.solve(precision[np.ix_(free, free)], h[free] - precision[np.ix_(free, known)] @ value)
     assert_allclose(found.mean.ravel()[free], expected, rtol=1e-8, atol=1e-8)
     assert_allclose(found.mean.ravel()[known], value, rtol=1e-12)
+    deviation = np.zeros(free.shape)
+    deviation[free] = np.sqrt(np.diag(np.linalg.inv(precision[np.ix_(free, free)])))
+    blocks = np.diagonal(found.covariance, axis1=1, axis2=2)
+    assert_allclose(np.sqrt(blocks).ravel(), deviation, rtol=1e-8, atol=1e-12)
+    for algorithm in (GaussianDirect(), GaussianGibbs(n_sweeps=5)):
+        drawn = algorithm.sample(field.models(X, evidence)[0], 3, random_state=0).reshape(3, -1)
+        assert_allclose(drawn[:, known], np.tile(value, (3, 1)), atol=1e-12)
+        assert np.all(drawn[:, free].std(axis=0) > 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("share", [0.1, 0.9, 1.0])
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "likelihood"])
+def test_deviations_are_conditioned_on_evidence(loss, share, dtype):
+    field = RegressionTreeField(loss, **QUICK | {"clip": None}).fit(X.astype(dtype), Y.astype(dtype))
+    known = np.random.default_rng(0).random(Y.shape) < share
+    evidence = np.where(known, Y, np.nan)
+    mean, deviation = field.predict(X.astype(dtype), return_std=True, evidence=evidence)
+    assert_allclose(mean[known], Y[known], atol=1e-4)
+    assert_allclose(deviation[known], 0, atol=1e-12)
+    for model, own, found in zip(field.models(X.astype(dtype)), known, deviation, strict=True):
+        free = ~own.ravel()
+        matrix = model.precision_matrix().toarray()[np.ix_(free, free)]
+        assert_allclose(found.ravel()[free], np.sqrt(np.diag(np.linalg.inv(matrix))), rtol=1e-6)
 
 
 @pytest.mark.parametrize("n_iterations", [3, 10])
