@@ -20,8 +20,9 @@ class ContrastiveCRF(FieldClassifier):
     With one set of all labelings it is the likelihood; with a set for each node, which varies the state of this node,
     it is the pseudolikelihood. Local methods do not use labelings far from the truth. Contrastive constraint generation
     finds such labelings: it optimises, searches for labelings with high scores, adds them to the set of their example,
-    and repeats until no labeling is new. Unlike a margin, the objective calibrates probabilities. If the maximum number
-    of rounds is reached, the final weights are from the round that labels the training examples best, by the inference
+    and repeats until no labeling is new. The sets contain few of all labelings, so probabilities of labels are usually
+    too close to uniform; :class:`~sklearn_crf.calibration.TemperatureScaling` corrects them. If the maximum number of
+    rounds is reached, the final weights are from the round that labels the training examples best, by the inference
     that predicts. With :class:`~sklearn_crf.Shards` in place of X and y, each shard generates and keeps the labelings
     of its own examples.
 
