@@ -171,7 +171,7 @@ WRONG = {
     ),
     "one class": (lambda: fit(CHAINS, [["N"] * 3, ["N"] * 2]), "Pass all class labels with the classes parameter"),
     "ragged classes": (lambda: fit(CHAINS, TAGS, classes=[["D", "N"], ["V"]]), "classes must be a rectangular array"),
-    "ragged costs": (lambda: fit(CHAINS, TAGS, cost=[[0, 1], [1]]), "cost must be a rectangular array"),
+    "ragged costs": (lambda: fit(CHAINS, TAGS, cost=[[0, 1], [1]]), "cost must be a matrix .* different lengths"),
     "ragged missing labels": (
         lambda: fit(CHAINS, TAGS, missing_label=[[0, 1], [1]]),
         "missing_label must be one value",

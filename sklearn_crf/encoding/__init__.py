@@ -31,6 +31,7 @@ from sklearn_crf.encoding._examples import (
 )
 from sklearn_crf.encoding._labels import (
     EncodedLabels,
+    check_cost,
     check_named_classes,
     choose_partial_fit_classes,
     collect_distinct_labels,

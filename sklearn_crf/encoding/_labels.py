@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array
 
-from sklearn_crf._numbers import as_array, different, get_pandas_na
+from sklearn_crf._numbers import as_array, as_reals, different, get_pandas_na
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding._array_lists import one_of_each_type
 from sklearn_crf.encoding._layouts import is_listed
@@ -470,6 +470,27 @@ def sort_cost_by_class(cost, classes):
     except ValueError:
         return cost
     return table[np.ix_(*[place] * table.ndim)] if table.shape == (len(place),) * table.ndim else cost
+
+
+def check_cost(cost, n_classes):
+    """Return the costs of nodes as an array (n_classes, n_classes) float64, after checking them."""
+    if isinstance(cost, list) and len({np.size(row) for row in cost}) > 1:
+        raise ValueError(
+            f"cost must be a matrix of shape ({n_classes}, {n_classes}), got a list of rows of different lengths: "
+            "pass the weights of single nodes as node_weight to fit."
+        )
+    cost = check_array(as_reals(cost, "cost"), dtype=np.float64, ensure_2d=False, input_name="cost")
+    if cost.shape != (n_classes, n_classes):
+        raise ValueError(
+            f"cost must have shape ({n_classes}, {n_classes}), one row and column per class, got {cost.shape}."
+        )
+    if np.any(cost < 0):
+        a, b = np.argwhere(cost < 0)[0]
+        raise ValueError(f"cost must not be negative, found cost[{a}, {b}] = {cost[a, b]:g}.")
+    if np.any(cost.diagonal()):
+        a = int(np.flatnonzero(cost.diagonal())[0])
+        raise ValueError(f"cost must be zero on its diagonal, found cost[{a}, {a}] = {cost[a, a]:g}.")
+    return cost
 
 
 def compute_class_weights(class_weight, labels, weights=None):

@@ -77,7 +77,7 @@ class FieldClassifier(TrainableField):
             Known labels, in the form of y, with ``missing_label`` for unknown labels. Unknown labels are predicted
             given the known labels.
         inference : str or Inference, optional
-            Inference for prediction. None uses the inference of the estimator.
+            Inference for prediction. None uses the inference of the estimator. Fields with a ``cost`` need marginals.
 
         Returns
         -------

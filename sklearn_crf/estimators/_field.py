@@ -102,9 +102,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ``inference__max_iter``.
     cost : array-like of shape (n_classes, n_classes) or ErrorCost, optional
         ``cost[a, b]`` is the cost of predicting class a if b is true, in the order of ``classes`` if it is given, else
-        of ``classes_``. A frame is read by the names of its rows and columns. Predictions minimise the expected cost
-        under the marginals (Jancsary 2012, Eq. 42 to 47). Margins and the expected cost of truncated learning use
-        these costs in training. An
+        of ``classes_``. It is non-negative, and zero if a equals b. A frame is read by the names of its rows and
+        columns. Predictions minimise the expected cost under the marginals (Jancsary 2012, Eq. 42 to 47). Margins and
+        the expected cost of truncated learning use these costs in training. An
         :class:`~sklearn_crf.learning.ErrorCost` also has costs of edges and factors. None means a cost
         of 1 for every error.
     weights : {"auto", "all", "seen"}, default="all"

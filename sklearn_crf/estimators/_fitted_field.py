@@ -7,10 +7,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf import encoding
-from sklearn_crf._numbers import as_reals
 from sklearn_crf._threads import cached_property
 from sklearn_crf.distributed import Shards, refuse_labels
 from sklearn_crf.estimators._sharded import ShardedExamples
@@ -88,7 +87,8 @@ class FieldParameters:
         learning.check_labels(data.labels)
         classes, lattice_ndim = data.labels.classes_, data.encoded.lattice_ndim
         if given.cost is not None and learning.has_distribution:
-            self.check_decision_cost(learning.decoding(given.inference, Facts.of_fitted(given)), classes)
+            require_marginals_for_cost(learning.decoding(given.inference, Facts.of_fitted(given)))
+            self.decision_cost(classes)
         rng = check_random_state(given.random_state)
         return FitPlan.of(
             learning,
@@ -143,19 +143,9 @@ class FieldParameters:
             has_boundaries=self.has_boundaries,
         )
 
-    def check_decision_cost(self, decoding: NamedInference, classes: np.ndarray) -> np.ndarray:
-        """Check the costs of errors that prediction minimises, and return the costs as an array (K, K)."""
-        if decoding.rule == "map":
-            raise ValueError(
-                "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
-            )
-        cost, n_classes = sort_costs(self.given.cost, self.given.classes), len(classes)
-        cost = check_array(
-            as_reals(decision_costs(cost, n_classes), "cost"), dtype=np.float64, ensure_2d=False, input_name="cost"
-        )
-        if cost.shape != (n_classes, n_classes):
-            raise ValueError(f"cost must have shape ({n_classes}, {n_classes}), got {cost.shape}.")
-        return cost
+    def decision_cost(self, classes: np.ndarray) -> np.ndarray:
+        """Return the costs of errors that prediction minimises, (K, K), after checking them."""
+        return decision_costs(sort_costs(self.given.cost, self.given.classes), len(classes))
 
     def fitted(self, encoded: Any = None, attributes: dict[str, Any] | None = None) -> "FittedField":
         """Return a fitted field with these parameters and the given fitted attributes.
@@ -237,14 +227,14 @@ class FittedField(FieldParameters):
 
     def labeler(self, inference: str | Inference | None = None) -> Labeler:
         """Return a labeler with the given inference, or with the inference of the field if it is None."""
-        learning, own = self.learning, self.decoding
+        learning = self.learning
         decides = learning.has_distribution and self.given.cost is not None
         return Labeler(
-            own if inference is None else learning.decoding(inference, self.facts),
+            self.decoding if inference is None else learning.decoding(inference, self.facts),
             len(self.classes),
             has_distribution=learning.has_distribution,
             temperature=learning.learned_temperature * self.temperature,
-            cost=self.check_decision_cost(own, self.classes) if decides else None,
+            cost=self.decision_cost(self.classes) if decides else None,
             edge_cost=edge_cost(sort_costs(self.given.cost, self.given.classes), len(self.classes))
             if decides
             else None,
@@ -299,6 +289,8 @@ class FittedField(FieldParameters):
     def columns(self, X: Any, evidence: Any = None, inference: Any = None) -> tuple[Any, Any, list]:
         """Predict the class index of each node; return the encoded X, its batches, and the class indices by batch."""
         labeler = self.labeler(inference)
+        if labeler.cost is not None:
+            require_marginals_for_cost(labeler.decoding)
         return self._predict(labeler.columns, X, evidence, labeler.joined_by())
 
     def marginals(self, X: Any, evidence: Any = None, inference: Any = None) -> tuple[Any, Any, list]:
@@ -327,6 +319,14 @@ class FittedField(FieldParameters):
             encoded, truth, **self._choose_joined_packing(encoded, self.labeler().joined_by())
         )
         return weigh_correct_nodes(columns, batches, encoding.scale_sample_weight(weight))
+
+
+def require_marginals_for_cost(decoding: NamedInference) -> None:
+    """Raise ValueError if prediction with a cost of errors would not use marginals."""
+    if decoding.rule == "map":
+        raise ValueError(
+            "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
+        )
 
 
 def compute_correct_share(right: float, total: float) -> float:

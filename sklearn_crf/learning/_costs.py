@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn_crf._numbers import as_reals
 from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.encoding import compute_class_weights, replace_fields, sort_cost_by_class
+from sklearn_crf.encoding import check_cost, compute_class_weights, replace_fields, sort_cost_by_class
 from sklearn_crf.models import SparseTable
 from sklearn_crf.potentials import add_edge_costs
 
@@ -94,17 +94,19 @@ def edge_cost(cost: Any, n_classes: int) -> np.ndarray | None:
     return found
 
 
-def decision_costs(cost: Any, n_classes: int) -> Any:
+def decision_costs(cost: Any, n_classes: int) -> np.ndarray:
     """Return the costs of nodes, (K, K), for predictions, which minimise the total cost of nodes, edges and factors."""
     if not isinstance(cost, ErrorCost):
-        return cost
+        return check_cost(cost, n_classes)
     if isinstance(cost.nodes, str) and cost.nodes == "weighted":
         raise ValueError('Predictions do not support nodes="weighted": pass a matrix of costs.')
     edge_cost(cost, n_classes)
     # The types of factors are not known yet.
     factor_costs(cost, list(cost.factors) if isinstance(cost.factors, Mapping) else [""])
     is_wrong = 1.0 - np.eye(n_classes)
-    return is_wrong if isinstance(cost.nodes, str) else 0.0 * is_wrong if cost.nodes is None else cost.nodes
+    if cost.nodes is None:
+        return 0.0 * is_wrong
+    return is_wrong if isinstance(cost.nodes, str) else check_cost(cost.nodes, n_classes)
 
 
 def cost_matrix(cost: Any, class_weight: np.ndarray | None, labels: Any) -> np.ndarray:
@@ -116,30 +118,10 @@ def cost_matrix(cost: Any, class_weight: np.ndarray | None, labels: Any) -> np.n
     edge_cost(cost, n_classes)
     if isinstance(cost, ErrorCost):
         cost = np.zeros((n_classes, n_classes)) if cost.nodes is None else cost.nodes
-    matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _check_cost(cost, n_classes)
+    matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else check_cost(cost, n_classes)
     if isinstance(cost, str) and cost == "weighted":
         matrix = matrix * compute_class_weights("balanced", labels)
     return matrix if class_weight is None else matrix * class_weight
-
-
-def _check_cost(cost: Any, n_classes: int) -> np.ndarray:
-    if isinstance(cost, list) and len({np.size(row) for row in cost}) > 1:
-        raise ValueError(
-            f"cost must be a matrix of shape ({n_classes}, {n_classes}), got a list of rows of different lengths: "
-            "pass the weights of single nodes as node_weight to fit."
-        )
-    cost = check_array(as_reals(cost, "cost"), dtype=np.float64, ensure_2d=False, input_name="cost")
-    if cost.shape != (n_classes, n_classes):
-        raise ValueError(
-            f"cost must have shape ({n_classes}, {n_classes}), one row and column per class, got {cost.shape}."
-        )
-    if np.any(cost < 0):
-        a, b = np.argwhere(cost < 0)[0]
-        raise ValueError(f"cost must not be negative, found cost[{a}, {b}] = {cost[a, b]:g}.")
-    if np.any(cost.diagonal()):
-        a = int(np.flatnonzero(cost.diagonal())[0])
-        raise ValueError(f"cost must be zero on its diagonal, found cost[{a}, {a}] = {cost[a, a]:g}.")
-    return cost
 
 
 def add_joint_costs(cost: Any, potentials: Any, batches: list) -> tuple[Any, list]:

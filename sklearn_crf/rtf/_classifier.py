@@ -111,8 +111,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         weight of its pixels, and ``predict`` multiplies the components of the mean by the weights.
     cost : array-like of shape (n_classes, n_classes), default=None
         ``cost[a, b]`` is the cost of predicting class a if b is true, in the order of ``classes`` if given, else of
-        ``classes_``. The label with the smallest expected cost is predicted. Costs need probabilities, which only
-        losses of scores provide. With None, every error costs 1.
+        ``classes_``. It is non-negative, and zero if a equals b. The label with the smallest expected cost is
+        predicted. Costs need probabilities, which only losses of scores provide. With None, every error costs 1.
     classes : array-like, default=None
         All classes, if some may be missing from the training labels.
     missing_label : object, default=None

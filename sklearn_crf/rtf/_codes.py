@@ -6,8 +6,7 @@ import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf._numbers import as_array
-from sklearn_crf.encoding import sort_cost_by_class
+from sklearn_crf.encoding import check_cost, sort_cost_by_class
 from sklearn_crf.rtf import _tuning as tuned
 
 # Losses whose predictions are scores of classes rather than codes.
@@ -103,17 +102,10 @@ class ClassCodes(NamedTuple):
         return (highest[:, -1] - highest[:, -2]) / np.sqrt(2)
 
 
-def check_cost(cost, n_classes: int, classes, loss: str) -> np.ndarray | None:
+def sort_decision_cost(cost, n_classes: int, classes, loss: str) -> np.ndarray | None:
     """Return the validated cost matrix in the order of the sorted classes, or None if ``cost`` is None."""
     if cost is None:
         return None
     if loss not in SCORES:
         raise InvalidParameterError(f"cost needs probabilities: use loss='multinomial' or 'logistic', got {loss!r}.")
-    table = as_array(sort_cost_by_class(cost, classes), "cost")
-    is_table = table.shape == (n_classes, n_classes) and table.dtype.kind in "iuf" and np.all(np.isfinite(table))
-    if not is_table:
-        raise InvalidParameterError(
-            f"The 'cost' parameter must be an array of finite numbers of shape ({n_classes}, {n_classes}). "
-            f"Got {cost!r} instead."
-        )
-    return table
+    return check_cost(sort_cost_by_class(cost, classes), n_classes)

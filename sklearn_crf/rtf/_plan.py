@@ -20,7 +20,7 @@ from sklearn_crf.encoding import (
 from sklearn_crf.optimize._limits import FitLimits
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf import losses
-from sklearn_crf.rtf._codes import SCORES, ClassCodes, check_cost
+from sklearn_crf.rtf._codes import SCORES, ClassCodes, sort_decision_cost
 from sklearn_crf.rtf._deviations import compute_class_scores
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss, make_solver
 from sklearn_crf.rtf._options import FieldSolver, Splits, Window
@@ -329,7 +329,7 @@ class LabelTargets(_Targets):
 
     def coding(self, n_classes: int, weight: np.ndarray | None = None) -> ClassCodes:
         """Return the :class:`ClassCodes` for a number of classes."""
-        cost = check_cost(self.cost, n_classes, self.classes, str(self.loss))
+        cost = sort_decision_cost(self.cost, n_classes, self.classes, str(self.loss))
         return ClassCodes(n_classes, str(self.loss), self.encoding, cost, weight)
 
     def labels(self, planes: Planes, y: Any) -> EncodedLabels:

@@ -76,3 +76,28 @@ def test_frames_with_other_names():
     ):
         with pytest.raises(ValueError, match="rows and columns must both be named by the classes, got rows"):
             sort_cost_by_class(frame, NAMES)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(
+    ("cost", "message"),
+    [
+        (COST - 9 * (COST == 9), None),
+        (-COST, r"cost must not be negative, found cost\[0, 1\] = -"),
+        (COST + np.diag([0, 2, 0]), r"cost must be zero on its diagonal, found cost\[1, 1\] = 2"),
+        (COST[:2], r"cost must have shape \(3, 3\)"),
+        (np.where(COST == 9, np.nan, COST), "NaN"),
+        ([[0, 1], [1]], "different lengths"),
+    ],
+    ids=["valid", "negative", "diagonal", "shape", "NaN", "ragged"],
+)
+def test_costs_are_checked(name, cost, message):
+    X, y = data()
+    if name == "RegressionTreeFieldClassifier":
+        X, y = np.repeat(X[:, :, np.newaxis], 6, axis=2), np.repeat(y[:, :, np.newaxis], 6, axis=2)
+    field = ESTIMATORS[name](cost, None)
+    if message is None:
+        field.fit(X, y)
+        return
+    with pytest.raises(ValueError, match=message):
+        field.fit(X, y)

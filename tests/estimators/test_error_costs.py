@@ -10,9 +10,10 @@ from finite_differences import five_point
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from sklearn_crf import TRWCRF, Example, M3NClassifier, Shards
+from sklearn_crf import TRWCRF, DRFClassifier, Example, M3NClassifier, Shards
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.graphs import lattice
+from sklearn_crf.inference import AutoMap
 from sklearn_crf.inference.messages._fixed_sweeps import FixedSweeps
 from sklearn_crf.learning import ErrorCost, Exact, MaxMargin, TruncatedInference
 from sklearn_crf.models import score
@@ -309,3 +310,23 @@ def test_wrong_costs(field, message):
     X, y = images()
     with pytest.raises(ValueError, match=message):
         field.fit(X, y)
+
+
+@pytest.mark.parametrize("kind", [TRWCRF, DRFClassifier])
+@pytest.mark.parametrize("cost", [1.0 - np.eye(3), ErrorCost(edges="boundary")], ids=["nodes", "edges"])
+@pytest.mark.parametrize("inference", ["map", "viterbi", AutoMap(budget="fast")], ids=["map", "viterbi", "object"])
+def test_best_labelings_refuse_costs(kind, cost, inference):
+    X, y = images()
+    X, y = X[:, 0], y[:, 0]
+    with pytest.raises(ValueError, match="cost needs marginals"):
+        kind(cost=cost, inference=inference).fit(X, y)
+    field = kind(cost=cost).fit(X, y)
+    with pytest.raises(ValueError, match="cost needs marginals"):
+        field.predict(X, inference=inference)
+    # These methods use the inference for scores and bounds, not for labels.
+    assert field.certify(X, inference=inference).gaps.min() > -1e-6
+    assert field.decision_function(X, inference=inference).shape == (*y.shape, 3)
+    assert_array_equal(field.predict(X, inference="mpm"), field.predict(X))
+    # Margins use the cost in training only.
+    for other in (kind(), M3NClassifier(cost=cost)):
+        assert other.fit(X, y).predict(X, inference=inference).shape == y.shape
