@@ -476,8 +476,8 @@ class FieldClassifier(TrainableField):
         -------
         LogLikelihood
             Log-likelihoods computed by the inference of marginals. If the log-partition of the inference is an upper
-            bound, the log-likelihoods are lower bounds. A label that is not in ``classes_`` has probability 0 and the
-            value -inf.
+            bound, the log-likelihoods are lower bounds. The value is -inf if the labels are impossible: if one of them
+            is not in ``classes_``, or if every completion of the known labels is forbidden.
 
         Raises
         ------

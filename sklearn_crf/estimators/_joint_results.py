@@ -13,9 +13,18 @@ from sklearn_crf.encoding import Batch
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import TreeInference
 from sklearn_crf.inference._proofs import Proof
-from sklearn_crf.inference._results import Refuted
+from sklearn_crf.inference._results import Infeasible, Refuted
 from sklearn_crf.inference.exact._segments import SegmentInference
-from sklearn_crf.models import PairwiseModel, SegmentModel, clamped, compute_score_terms, expand_edge_tables, score
+from sklearn_crf.models import (
+    FactorGraph,
+    PairwiseModel,
+    SegmentModel,
+    clamped,
+    compute_score_terms,
+    expand_edge_tables,
+    extract_components,
+    score,
+)
 
 
 class Certificates(NamedTuple):
@@ -71,10 +80,30 @@ def log_likelihood_terms(model, labels, n_classes, inference, n_threads):
     labels = np.where(is_unknown, -1, labels)
     free, bound = _compute_log_z_terms(model, inference, n_threads)
     if np.all(labels >= 0):
-        truth, bound_of_truth = compute_score_terms(model, labels), "exact"
+        truth, bounds_of_truth = compute_score_terms(model, labels), ["exact"]
     else:
-        truth, bound_of_truth = _compute_log_z_terms(clamped(model, labels), inference, n_threads)
-    return np.where(is_unknown, -np.inf, truth - free), [_OPPOSITE.get(bound), bound_of_truth]
+        truth, bounds_of_truth = _sum_out(clamped(model, labels), inference, n_threads)
+    return np.where(is_unknown, -np.inf, truth - free), [_OPPOSITE.get(bound), *bounds_of_truth]
+
+
+def _sum_out(model, inference, n_threads):
+    """Return terms of the log-partition, -inf in components without an allowed labeling, and the kinds of bounds."""
+    try:
+        terms, bound = _compute_log_z_terms(model, inference, n_threads)
+        return terms, [bound]
+    except Infeasible as error:
+        if not error.proven:
+            raise
+    n_components = (model if isinstance(model, FactorGraph) else model.graph).n_components
+    if n_components == 1:
+        return np.full(model.n_nodes, -np.inf), ["exact"]
+    # Halves find the components without an allowed labeling in few steps, because most components have one.
+    terms, bounds, is_first = np.empty(model.n_nodes), list[str | None](), np.arange(n_components) < n_components // 2
+    for half in (is_first, ~is_first):
+        part, nodes = extract_components(model, half)
+        terms[nodes], kinds = _sum_out(part, inference, n_threads)
+        bounds += kinds
+    return terms, bounds
 
 
 def _compute_log_z_terms(model, inference, n_threads):

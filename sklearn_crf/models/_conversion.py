@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn_crf.graphs import Graph, build_trusted_graph
 from sklearn_crf.models._factor_graph import FactorGraph, build_trusted_factor_graph
 from sklearn_crf.models._pairwise import PairwiseModel
+from sklearn_crf.models._segments import SegmentModel
 
 
 def factor_graph_of(model: PairwiseModel | FactorGraph) -> FactorGraph:
@@ -181,22 +182,39 @@ def _collect_edges(model, factors, scope):
 
 
 def extract_components(
-    model: PairwiseModel | FactorGraph, chosen: np.ndarray
-) -> tuple[PairwiseModel | FactorGraph, np.ndarray]:
+    model: PairwiseModel | FactorGraph | SegmentModel, chosen: np.ndarray
+) -> tuple[PairwiseModel | FactorGraph | SegmentModel, np.ndarray]:
     """Restrict a model to the chosen connected components; return the submodel and the indices of its nodes."""
     # chosen: (n_components,) of bool
     component = model.component if isinstance(model, FactorGraph) else model.graph.component
     inside = chosen[component]
-    return extract_nodes(model, inside), np.flatnonzero(inside)
+    part = _extract_chains(model, inside) if isinstance(model, SegmentModel) else extract_nodes(model, inside)
+    return part, np.flatnonzero(inside)
+
+
+def _extract_chains(model: SegmentModel, inside: np.ndarray) -> SegmentModel:
+    """Restrict a model to the chains whose nodes are marked."""
+    return replace(
+        model,
+        pairwise=_extract_pairwise_nodes(model.pairwise, inside),
+        duration_type=model.duration_type[inside[model.chain_ptr[:-1]]],
+        ends=model.ends[:, inside] if len(model.ends) else None,
+        spans=model.spans[inside],
+        means=model.means[inside] if len(model.means) else None,
+    )
 
 
 def extract_nodes(model: PairwiseModel | FactorGraph, inside: np.ndarray) -> PairwiseModel | FactorGraph:
     """Restrict a model to the given nodes, and to the factors whose nodes are all among the given nodes."""
     # inside: (N,) of bool
-    nodes = np.flatnonzero(inside)
-    number = np.cumsum(inside) - 1
     if isinstance(model, FactorGraph):
-        return _select_factors_inside(model, inside, number)
+        return _select_factors_inside(model, inside, np.cumsum(inside) - 1)
+    return _extract_pairwise_nodes(model, inside)
+
+
+def _extract_pairwise_nodes(model: PairwiseModel, inside: np.ndarray) -> PairwiseModel:
+    """Restrict a pairwise model to the marked nodes and the edges between them."""
+    nodes, number = np.flatnonzero(inside), np.cumsum(inside) - 1
     edges = (
         np.flatnonzero(inside[model.graph.edges].all(axis=1)) if model.graph.n_edges else np.zeros(0, dtype=np.int64)
     )

@@ -12,7 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn_crf import TRWCRF, DRFClassifier, Example
 from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.inference import MPLP, AutoMarginals, BruteForce
-from sklearn_crf.models import score
+from sklearn_crf.models import at_most_one, score
+from sklearn_crf.potentials import PairwiseTables, Segments
 
 
 def chains(n=12, seed=0, n_classes=3, longest=5):
@@ -216,3 +217,63 @@ def test_certificates_of_rows_chains_and_images(shape):
     assert np.all(found.gaps >= 0)
     if len(shape) < 3:
         assert_allclose(found.gaps, 0, atol=1e-9)
+
+
+def _increasing_sequences():
+    rng = np.random.default_rng(0)
+    y = np.sort(rng.integers(3, size=(12, 4)), axis=1)
+    return rng.normal(size=(12, 4, 2)), y
+
+
+def _cycles_of_two_labels():
+    X, _ = cycles(12)
+    return X, [np.repeat(k % 2, 3) for k in range(12)]
+
+
+def _constrained_factors():
+    X, y = factor_examples(12)
+    X = [Example(x.node_features, x.graph, fixed_factors=[(range(x.n_nodes), at_most_one(1))]) for x in X]
+    return X, [np.where(labels == 1, 0, labels) for labels in y]
+
+
+DOWNWARDS = [(1, 0), (2, 0), (2, 1)]
+CONSTRAINED = {
+    "sequences": (_increasing_sequences, {"pairwise": PairwiseTables("full", forbidden=DOWNWARDS)}),
+    "segments": (
+        _increasing_sequences,
+        {"pairwise": PairwiseTables("full", forbidden=DOWNWARDS, segments=Segments(3, features=["mean", "ends"]))},
+    ),
+    "cycles": (_cycles_of_two_labels, {"pairwise": PairwiseTables("full", forbidden=[(1, 0), (0, 1)])}),
+    "factors": (_constrained_factors, {"learning": "pseudolikelihood", "classes": [0, 1, 2]}),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("inference", [None, "mpm", "trw", "bp"])
+@pytest.mark.parametrize("form", CONSTRAINED)
+def test_known_labels_are_as_probable_as_their_completions(form, inference):
+    if form == "factors" and inference == "trw":
+        pytest.skip("tree-reweighted message passing does not support factors")
+    make, options = CONSTRAINED[form]
+    X, y = make()
+    field = TRWCRF(missing_label=-1, max_iter=5, tol=10.0, **options).fit(X, y)
+    rng = np.random.default_rng(1)
+    n_classes = len(field.classes_)
+    partial = [np.where(rng.random(len(labels)) < 0.7, rng.integers(n_classes, size=len(labels)), -1) for labels in y]
+    found = field.log_likelihood(X, partial, inference=inference)
+    expected = [
+        np.logaddexp.reduce([field.log_likelihood(x, [full]).values[0] for full in _completions(known, n_classes)])
+        for x, known in zip(([x] if isinstance(X, list) else x[np.newaxis] for x in X), partial, strict=True)
+    ]
+    assert 0 < np.count_nonzero(np.isneginf(expected)) < len(y)
+    # Approximate inference finds which labels are impossible, too.
+    if form in ("cycles", "factors") and inference in ("trw", "bp"):
+        assert_array_equal(np.isneginf(found.values), np.isneginf(expected))
+    else:
+        assert found.bound == "exact"
+        assert_allclose(found.values, expected, atol=1e-9)
+
+
+def _completions(known, n_classes):
+    """Return all labelings that have the known labels."""
+    return [np.array(full) for full in product(*(range(n_classes) if k < 0 else [k] for k in known))]
