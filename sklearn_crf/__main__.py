@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_crf._ranges import convert_to_bytes
 from sklearn_crf.restoration import restore
 
 
@@ -59,10 +60,10 @@ def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
     # Import the classifier here, because restoration does not need it.
     from sklearn_crf.estimators.drf import DRFClassifier
 
-    photo, strokes = _read_colours(io, given.image), _read_colours(io, given.strokes)
+    X, strokes = convert_to_bytes(_read_colours(io, given.image))[np.newaxis], _read_colours(io, given.strokes)
     _require_writable(io, given.result, strokes)
-    if photo.shape != strokes.shape:
-        raise ValueError(f"{given.strokes} has shape {strokes.shape[:2]}, but {given.image} has {photo.shape[:2]}.")
+    if X.shape[1:] != strokes.shape:
+        raise ValueError(f"{given.strokes} has shape {strokes.shape[:2]}, but {given.image} has {X.shape[1:3]}.")
     colours, classes = np.unique(strokes.reshape(-1, 3), axis=0, return_inverse=True)
     # Black pixels have no stroke. If there are black pixels, black is the first colour.
     is_drawn = colours.any(axis=1)
@@ -73,15 +74,14 @@ def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
             f"{given.strokes} has strokes of {is_drawn.sum()} colours: draw in 2 to 32 colours without soft edges, on "
             "a black or transparent background, and save as PNG."
         )
-    field = DRFClassifier(missing_label=-1, n_jobs=given.jobs).fit(photo[np.newaxis], y)
-    return colours[field.predict(photo[np.newaxis], evidence=y, inference="map")[0]]
+    field = DRFClassifier(missing_label=-1, n_jobs=given.jobs).fit(X, y)
+    return colours[field.predict(X, evidence=y, inference="map")[0]]
 
 
 def _read_colours(io: Any, path: Path) -> np.ndarray:
     """Read an image file as red, green and blue, (H, W, 3); transparent pixels become black."""
     image = _read_image(io, path)
-    if image.ndim == 2:
-        return np.repeat(image[..., np.newaxis], 3, axis=2)
+    image = np.repeat(image[..., np.newaxis], 3, axis=2) if image.ndim == 2 else image
     return image[..., :3] * (image[..., 3:] > 0) if image.shape[2] == 4 else image[..., :3]
 
 

@@ -46,6 +46,13 @@ def estimate_color_range(images: Sequence[np.ndarray]) -> tuple[float, float]:
     return (low, high) if low < high else (low - abs(low), high + abs(high))
 
 
+def convert_to_bytes(image: np.ndarray) -> np.ndarray:
+    """Return an image in float32, rescaled from the range of its type, or else of its values, to 0 to 255."""
+    low, high = get_type_range(image) or estimate_color_range([image])
+    # float32 holds the product of 255 and any 16-bit integer exactly.
+    return (BYTES[1] * (image.astype(np.float32) - np.float32(low)) / np.float32(high - low)).astype(np.float32)
+
+
 def uses_hardly_any_of(ends: tuple[float, float], images: Sequence[np.ndarray]) -> bool:
     """Return whether the values of images differ, but span only a small part of the range ``ends``."""
     low, high = find_ends(images)

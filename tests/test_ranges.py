@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from sklearn_crf import DenseCRF, LearnedFilters, RegressionTreeField, refine, restore
-from sklearn_crf._ranges import clip_isolated_values
+from sklearn_crf._ranges import clip_isolated_values, convert_to_bytes
 
 RNG = np.random.default_rng(0)
 CLEAN = 200 * np.kron(RNG.random((12, 8, 8)), np.ones((4, 4)))
@@ -166,3 +166,13 @@ def test_bytes_that_use_few_grey_values_are_warned_of():
         refine(probabilities[0], dark[0])
     with warnings.catch_warnings(action="error"):
         refine(probabilities[0], dark[0], color_range=(0, 20))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "factor"), [(np.uint8, 1), (np.uint16, 257), (np.float32, 1), (np.float64, 1), (np.float64, 1 / 255)]
+)
+def test_images_in_bytes_have_equal_values_in_any_type(dtype, factor):
+    bytes_ = np.arange(256)
+    found = convert_to_bytes((bytes_ * factor).astype(dtype))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, bytes_, rtol=1e-6 if factor < 1 else 0)

@@ -82,6 +82,24 @@ def test_command_labels_by_strokes(tmp_path):
     assert np.mean((found == expected).all(axis=2)) > 0.95
 
 
+def test_labels_do_not_depend_on_the_type_of_the_image(tmp_path):
+    rng = np.random.default_rng(0)
+    halves = np.where(np.arange(30) < 15, 100, 140)[np.newaxis, :, np.newaxis] * np.ones((24, 1, 3))
+    photo = np.clip(halves + 40 * rng.normal(size=halves.shape), 0, 255).astype(np.uint8)
+    photo[0, 0], photo[0, 1] = 0, 255
+    forms = {"uint8": photo, "uint16": photo.astype(np.uint16) * 257, "float32": photo.astype(np.float32) / 255}
+    io.imsave(tmp_path / "strokes.png", draw_strokes((24, 30)), check_contrast=False)
+    found = {}
+    for name, values in forms.items():
+        names = [str(tmp_path / each) for each in (f"{name}.tif", "strokes.png", f"{name}.png")]
+        io.imsave(names[0], values, check_contrast=False)
+        assert io.imread(names[0]).dtype == name
+        main(["label", *names])
+        found[name] = io.imread(names[2])
+    np.testing.assert_array_equal(found["uint16"], found["uint8"])
+    assert np.mean(found["float32"] == found["uint8"]) > 0.99
+
+
 @pytest.mark.parametrize(
     ("strokes", "message"),
     [
