@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_crf._numbers import as_array, as_reals
+from sklearn_crf._numbers import as_array, as_reals, check_switch
 from sklearn_crf._threads import count_threads, limit_blas_threads
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import AutoMarginals, Inference, Labeling, Marginals, choose_able_inference
@@ -161,8 +161,7 @@ def marginals(
 
 def _as_model(unary, pairwise, edges, edge_weight, connectivity, costs):
     """Build a pairwise model from the arguments; return the model and the shape of the labels."""
-    if not isinstance(costs, bool | np.bool_):
-        raise TypeError(f"costs must be True or False, got {costs!r}.")
+    check_switch(costs, "costs")
     unary = _as_numbers(unary, "unary", costs)
     if unary.ndim < 2 or not unary.size:
         raise ValueError(

@@ -72,6 +72,12 @@ def check_option(value: Any, name: str, holds: Callable[[Any], bool], needed: st
         raise ValueError(f"{name} must {needed}, got {value!r}.")
 
 
+def check_switch(value: Any, name: str) -> None:
+    """Raise ValueError unless an option is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}.")
+
+
 def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
     """Raise ValueError unless an option is one of the given names."""
     choices = tuple(choices)

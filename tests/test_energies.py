@@ -175,7 +175,7 @@ def test_bad_arguments(arguments, message):
 
 @pytest.mark.parametrize("costs", [None, [], np.zeros(2), "yes"])
 def test_costs_is_a_flag(costs):
-    with pytest.raises(TypeError, match="costs must be True or False"):
+    with pytest.raises(ValueError, match="costs must be True or False"):
         solve(np.zeros((3, 4, 2)), 1.0, costs=costs)
 
 

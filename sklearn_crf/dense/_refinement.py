@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from sklearn_crf._numbers import as_array, as_integer, as_pixels, check_option
+from sklearn_crf._numbers import as_array, as_integer, as_pixels, check_option, check_switch
 from sklearn_crf._ranges import BYTES, estimate_color_range, get_type_range
 from sklearn_crf._threads import limit_blas_threads, split_threads
 from sklearn_crf.dense import _examples
@@ -59,8 +59,9 @@ def refine(
         range of the other colours.
     lattice_ndim : int, default=None
         Number of axes of the lattice: 2 for images, 3 for volumes. None uses all axes of ``probabilities`` but the
-        last; if these are three, ``lattice_ndim`` or ``spacing`` must be given. If ``probabilities`` has one more axis,
-        the first axis enumerates images or volumes that are refined one by one, with a common range of colours.
+        last; if these are three or more, ``lattice_ndim`` or ``spacing`` must be given. If ``probabilities`` has one
+        more axis, the first axis enumerates images or volumes that are refined one by one, with a common range of
+        colours.
     spacing : sequence of float, optional
         Distance between neighbours along each axis of the lattice.
     clip : float, default=1e-5
@@ -82,6 +83,7 @@ def refine(
     ValueError
         If probabilities are negative or do not add up to one, the image has another size, or a bandwidth is not
         positive or too small. If ``probabilities`` may be a volume or many images, and ``lattice_ndim`` is not given.
+        If there are logits of only one class.
     MemoryError
         If the lattices would need more than ``max_memory``.
 
@@ -102,10 +104,16 @@ def refine(
     """
     check_option(clip, "clip", lambda value: 0 < value < 1, "lie between 0 and 1")
     check_option(max_memory, "max_memory", lambda value: value > 0, "be positive")
+    check_switch(logits, "logits")
     if kernels is None:
         kernels = (Spatial(3.0),) if image is None else (Spatial(3.0), Bilateral(80.0, 13.0))
     check_kernels(kernels)
     probabilities = _check_probabilities(probabilities)
+    if logits and probabilities.shape[-1] == 1:
+        raise ValueError(
+            f"probabilities have shape {probabilities.shape}, but the softmax of the logits of one class is 1 "
+            "everywhere: pass np.concatenate([0 * l, l], axis=-1) for the logits l of one of two classes."
+        )
     image, ends = _choose_color_range(image, color_range)
     _examples.check_channel_bandwidths(kernels, ends)
     _, n_threads = split_threads(n_jobs, 1)
@@ -171,12 +179,13 @@ def _are_many(probabilities, lattice_ndim, spacing):
     n_axes = probabilities.ndim - 1
     if lattice_ndim is not None:
         lattice_ndim = as_integer(lattice_ndim, "lattice_ndim", lowest=1)
-    elif spacing is not None or n_axes != 3:
+    elif spacing is not None or n_axes < 3:
         lattice_ndim = n_axes
     else:
         raise ValueError(
-            f"probabilities of shape {probabilities.shape} could be a volume or {len(probabilities)} images: pass "
-            "lattice_ndim=3 for a volume, or lattice_ndim=2 to refine images one by one."
+            f"probabilities of shape {probabilities.shape} could be one lattice with {n_axes} axes or "
+            f"{len(probabilities)} {'images' if n_axes == 3 else 'volumes'}: pass lattice_ndim={n_axes} for one "
+            f"lattice, or lattice_ndim={n_axes - 1} to refine {'images' if n_axes == 3 else 'volumes'} one by one."
         )
     if n_axes - lattice_ndim not in (0, 1):
         raise ValueError(

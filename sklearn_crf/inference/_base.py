@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 
-from sklearn_crf._numbers import as_integer, check_choice, check_option
+from sklearn_crf._numbers import as_integer, check_choice, check_option, check_switch
 from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._reports import warn_unconverged, without_convergence
 from sklearn_crf._versions import HoldsOptions
@@ -416,8 +416,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         for option, choices in self._choices.items():
             check_choice(getattr(self, option), option, choices)
         for switch in _SWITCHES:
-            if not isinstance(getattr(self, switch, True), bool | np.bool_):
-                raise ValueError(f"{switch} must be True or False, got {getattr(self, switch)!r}.")
+            check_switch(getattr(self, switch, True), switch)
         as_integer(n_threads, "n_threads", lowest=1)
         self._require_start(init)
         self._check_model(model)

@@ -57,6 +57,23 @@ def test_logits_are_refined_as_their_softmax(n_classes, dtype):
         refine(logits, colours[0], logits=True)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(4, 5, 1), (3, 4, 5, 1)])
+def test_logits_of_one_class_are_refused(shape, dtype):
+    logits = np.random.default_rng(0).normal(size=shape).astype(dtype)
+    for image in (None, np.zeros(shape[:-1], dtype=np.uint8)):
+        with pytest.raises(ValueError, match=r"pass np.concatenate\(\[0 \* l, l\], axis=-1\)"):
+            refine(logits, image, logits=True, lattice_ndim=2)
+    two = np.concatenate([0 * logits, logits], axis=-1)
+    assert refine(two, logits=True, lattice_ndim=2).shape == (*shape[:-1], 2)
+
+
+@pytest.mark.parametrize("logits", [None, "no", 0, [], np.zeros(2)])
+def test_logits_is_a_flag(logits):
+    with pytest.raises(ValueError, match="logits must be True or False"):
+        refine(np.full((3, 4, 2), 0.5), logits=logits)
+
+
 @pytest.mark.parametrize("n_classes", [21, 150])
 def test_files_are_refined_one_image_at_a_time(n_classes, tmp_path):
     logits, colours, _ = images(n_classes, n_images=12)

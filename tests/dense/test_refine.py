@@ -187,7 +187,8 @@ def test_many_images_are_no_volume():
     first, second = photograph(0), photograph(1)
     probabilities, images = np.stack([first[0], second[0]]), np.stack([first[1], second[1]])
     with pytest.raises(
-        ValueError, match="could be a volume or 2 images: pass lattice_ndim=3 for a volume, or lattice_ndim=2"
+        ValueError,
+        match="one lattice with 3 axes or 2 images: pass lattice_ndim=3 for one lattice, or lattice_ndim=2 to refine",
     ):
         refine(probabilities, images)
     together = refine(probabilities, images, lattice_ndim=2)
@@ -204,6 +205,25 @@ def test_many_images_are_no_volume():
     bright_and_dark = np.stack([images[0] / 255, images[0] / 2550])
     found = refine(probabilities[[0, 0]], bright_and_dark, lattice_ndim=2)
     assert_array_equal(found[1], refine(probabilities[0], bright_and_dark[1], color_range=(0, 1)))
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 4), (3, 4, 5), (2, 3, 4, 5), (2, 2, 3, 2, 2)])
+def test_several_lattices_are_not_one_lattice(shape):
+    rng = np.random.default_rng(0)
+    probabilities, ndim = rng.dirichlet([1, 1], size=shape), len(shape)
+    kernels = [Spatial(1.0)]
+    as_one = refine(probabilities, kernels=kernels, lattice_ndim=ndim)
+    assert_array_equal(as_one, refine(probabilities, kernels=kernels, spacing=(1.0,) * ndim))
+    if ndim > 1:
+        each = [refine(part, kernels=kernels, lattice_ndim=ndim - 1) for part in probabilities]
+        assert_array_equal(refine(probabilities, kernels=kernels, lattice_ndim=ndim - 1), each)
+        assert np.abs(as_one - each).max() > 0.01
+    if ndim < 3:
+        assert_array_equal(as_one, refine(probabilities, kernels=kernels))
+    else:
+        message = f"lattice_ndim={ndim} for one lattice, or lattice_ndim={ndim - 1} to refine"
+        with pytest.raises(ValueError, match=message):
+            refine(probabilities, kernels=kernels)
 
 
 def test_invalid_input():
