@@ -97,10 +97,10 @@ def require_numbers(name: str, values: Any, *shapes: tuple[int | None, ...]) -> 
 
 
 def require_optional_numbers(owner: Any, shapes: Mapping[str, tuple[int | None, ...]]) -> None:
-    """Raise ValueError if a given attribute exists, but is neither None nor an array of finite numbers."""
+    """Raise ValueError if a given attribute exists, but is not an array of finite numbers of the given shape."""
     for name, shape in shapes.items():
-        values = getattr(owner, name, None)
-        if values is not None:
+        if hasattr(owner, name):
+            values = getattr(owner, name)
             require_numbers(name, values if shape else np.asarray(values), shape)
 
 

@@ -48,14 +48,18 @@ class HoldsOptions(BaseEstimator):
     """
 
     def __setstate__(self, state: dict) -> None:
-        restore_options(self, state)
+        restore_options(self, state, type(self)._check_fitted)
+
+    def _check_fitted(self) -> None:
+        """Raise an error if methods could not use the fitted attributes."""
 
 
 def restore_options(estimator, state, check=None):
     """Restore the state of an estimator from a pickle, with defaults for parameters that the pickle lacks."""
-    # check: function of the estimator that raises an error if kernels could not use the fitted attributes
+    # check: function of a fitted estimator that raises an error if methods could not use the fitted attributes
     BaseEstimator.__setstate__(estimator, defaults_of(type(estimator).__init__) | state)
-    if check is not None:
+    is_fitted = any(name.endswith("_") and not name.startswith("_") for name in vars(estimator))
+    if check is not None and is_fitted:
         with restoring(estimator):
             check(estimator)
 
@@ -69,8 +73,9 @@ def defaults_of(init):
 
 
 def get_versioned_state(estimator):
-    """Return the state to be pickled, with the version of this package; for use in ``__getstate__``."""
-    return dict(BaseEstimator.__getstate__(estimator), _sklearn_crf_version=sys.modules[__package__].__version__)
+    """Return the state to be pickled, with the version of this package, and with the names of all attributes."""
+    state = BaseEstimator.__getstate__(estimator)
+    return {**state, "_sklearn_crf_version": sys.modules[__package__].__version__, "_sklearn_crf_names": [*state]}
 
 
 def restore_versioned_state(estimator, state, check=None):
@@ -87,4 +92,7 @@ def restore_versioned_state(estimator, state, check=None):
             ),
             stacklevel=2,
         )
+    lacking = set(state.pop("_sklearn_crf_names", ())) - set(state)
+    if lacking:
+        raise ValueError(f"the saved {type(estimator).__name__} is damaged: it lacks {', '.join(sorted(lacking))}.")
     restore_options(estimator, state, check)

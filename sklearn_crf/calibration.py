@@ -257,8 +257,6 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
 def _check_fitted(scaling: Any) -> None:
     """Raise ValueError unless the temperature is positive and the classes equal the fitted classifier's classes."""
-    if not hasattr(scaling, "temperature_"):
-        return
     require_classes(scaling.classes_)
     require_numbers("temperature_", np.asarray(scaling.temperature_), ())
     if scaling.temperature_ <= 0 or not np.array_equal(scaling.classes_, scaling.estimator_.classes_):

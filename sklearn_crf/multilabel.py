@@ -379,8 +379,6 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
 def _check_fitted(field: Any) -> None:
     """Raise ValueError unless labels, label values, edges and the fitted field are consistent."""
-    if not hasattr(field, "estimator_"):
-        return
     require_classes(field.values_)
     expected = 2, [0, 1], list(range(len(field.classes_))), field.estimator_.n_features_in_
     found = len(field.values_), *(part.classes_.tolist() for part in (field.estimator_, field)), field.n_features_in_

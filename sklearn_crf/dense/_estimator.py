@@ -494,12 +494,15 @@ def _make_object(option, kinds):
 
 def _check_fitted_arrays(field: Any) -> None:
     """Raise ValueError unless the fitted attributes are finite numbers of consistent shapes."""
-    if not hasattr(field, "compatibility_"):
-        return
     require_classes(field.classes_)
     n_classes, n_kernels = len(field.classes_), len(field.kernels_)
     require_numbers("compatibility_", field.compatibility_, *((n_kernels, *(n_classes,) * k) for k in range(3)))
     require_numbers("unary_scale_", np.asarray(field.unary_scale_), ())
+    if field.coef_ is None and n_classes != field.n_features_in_ - field.n_channels_:
+        raise ValueError("classes_ must have one label for each channel of scores.")
+    if not all(isinstance(kernel, GaussianKernel) for kernel in field.kernels_):
+        raise ValueError(f"kernels_ must be a list of GaussianKernel, got {field.kernels_!r}.")
+    require_numbers("color_range_", np.asarray(getattr(field, "color_range_", BYTES)), (2,))
     if field.coef_ is not None:
         require_numbers("coef_", field.coef_, (n_classes, field.n_features_in_ - field.n_channels_))
         require_numbers("intercept_", field.intercept_, (n_classes,))

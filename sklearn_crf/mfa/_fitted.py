@@ -83,8 +83,6 @@ def build_fitted_attributes(params, data, family, choice):
 
 def _check_fitted_arrays(mixture: Any) -> None:
     """Raise ValueError unless the fitted attributes are arrays of numbers with consistent shapes."""
-    if not hasattr(mixture, "means_"):
-        return
     require_classes(mixture.classes_)
     n_classes, n_features = len(mixture.classes_), mixture.n_features_in_
     require_numbers("means_", mixture.means_, (n_classes, None, n_features))

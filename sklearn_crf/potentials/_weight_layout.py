@@ -172,8 +172,6 @@ class WeightLayout(NamedTuple):
 
 def check_fitted_weights(field: Any) -> None:
     """Raise ValueError unless the fitted attributes of a field are weights of consistent shapes."""
-    if not hasattr(field, "coef_"):
-        return
     classes, n_features, intercept = field.classes_, count_inputs(field), field.intercept_
     require_classes(classes)
     columns = {len(classes), 1} if len(classes) == 2 else {len(classes)}
@@ -191,8 +189,11 @@ def check_fitted_weights(field: Any) -> None:
         "indicator_features_": (None,),
         "edge_fill_values_": (None,),
         "edge_indicator_features_": (None,),
+        "segment_coef_": (len(classes), None),
+        "voters_": (None, None),
     }
-    require_optional_numbers(field, optional)
+    present = {name: shape for name, shape in optional.items() if getattr(field, name, None) is not None}
+    require_optional_numbers(field, present)
     for name, kind in _build_fitted_types(field).items():
         require_numbers(f"factor_coef_[{name!r}]", _get_factor_coef(field)[name], (kind.n_features, kind.n_listed + 1))
 

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.ndimage import gaussian_filter
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._fits import fits
+from sklearn_crf._numbers import as_integer
 from sklearn_crf._options import options
+from sklearn_crf._own_methods import require_numbers
 from sklearn_crf._threads import map_coarse
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images, match_layout, read_grey_planes
 from sklearn_crf.preprocessing._tuning import BAND_ROWS, PULL_OF_PLACE, QUANTILE_PIXELS, SMOOTHED, SMOOTHED_REACH
@@ -168,7 +169,6 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
                 raise ValueError(f"y[{i}] must have the shape of X[{i}], {plane.shape}, got {target.shape}.")
         self.n_channels_ = 1
         self._shape = _FilterShape(self.period, self.radius, self.n_angles, self.n_strengths, self.n_coherences)
-        self.reach_ = self._shape.reach
         pairs = list(zip(planes, targets, strict=True))
         start = _Moments.zeros(self._shape.n_places, self._shape.size)
         of_places = sum(map_coarse(self._sum_place_moments, pairs, self.n_jobs), start)
@@ -186,6 +186,21 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
     @property
     def period_(self) -> int:
         return self._shape.period
+
+    @property
+    def reach_(self) -> int:
+        """Largest row or column distance between a pixel and the input pixels on which its channels depend."""
+        return 2 * self._shape.radius + SMOOTHED_REACH + 1
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        shape, radius = self._shape, self._shape.radius
+        for name, value in shape._asdict().items():
+            as_integer(value, name, lowest=0 if value is radius else 1)
+        require_numbers("place_filters_", self.place_filters_, (shape.n_places, shape.size))
+        require_numbers("filters_", self.filters_, (shape.n_kinds, shape.size))
+        for limits, n in zip(self.thresholds_, (shape.n_strengths, shape.n_coherences), strict=True):
+            require_numbers("thresholds_", limits, (n - 1,))
 
     def _sum_place_moments(self, pair, n_threads):
         found = _Moments.zeros(self._shape.n_places, self._shape.size)
@@ -273,7 +288,6 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return np.stack([first, second], axis=2).astype(np.float32)
 
     def _write(self, image, out, n_threads, before=()):
-        check_is_fitted(self, "filters_")
         out[...] = self._restore(image[..., 0].astype(np.float64), self.filters_)
 
     def _name_channel_features(self) -> list[str]:
@@ -292,10 +306,6 @@ class _FilterShape(NamedTuple):
     @property
     def size(self) -> int:
         return (2 * self.radius + 1) ** 2 + 1
-
-    @property
-    def reach(self) -> int:
-        return 2 * self.radius + SMOOTHED_REACH + 1
 
     @property
     def n_places(self) -> int:

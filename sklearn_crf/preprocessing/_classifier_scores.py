@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_reals
 from sklearn_crf._options import options
+from sklearn_crf._own_methods import require_classes
 from sklearn_crf._versions import HoldsOptions, get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import make_object_array
 from sklearn_crf.model_selection import cross_val_predict
@@ -105,7 +106,10 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     True
     """
 
-    __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
+    __getstate__ = get_versioned_state
+
+    def __setstate__(self, state: dict) -> None:
+        restore_versioned_state(self, state, _check_fitted)
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [HasMethods("fit")],
@@ -313,6 +317,18 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         tags.target_tags.required = True
         tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
         return tags
+
+
+def _check_fitted(scores: Any) -> None:
+    """Raise ValueError unless the fitted attributes agree with the fitted classifier."""
+    require_classes(scores.classes_)
+    parts = scores, scores.estimator_, scores._nodes, scores._nodes.estimator_
+    found = [(part.classes_.tolist(), part.n_features_in_) for part in parts]
+    if any(own != found[1] for own in found) or not isinstance(scores._nodes, _NodeClassifier):
+        raise ValueError("classes_ and n_features_in_ must equal those of estimator_.")
+    _node_transformer.require_column_names(scores._nodes.feature_names_in_)
+    if not isinstance(scores.passthrough_, bool):
+        raise ValueError(f"passthrough_ must be True or False, got {scores.passthrough_!r}.")
 
 
 @options(kw_only=False)

@@ -19,6 +19,7 @@ from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 
 from sklearn_crf._fits import fits
 from sklearn_crf._options import options
+from sklearn_crf._own_methods import require_numbers
 from sklearn_crf._threads import make_range_runner, map_tasks
 from sklearn_crf.kernels.preprocessing.images import filter_stride, separable_responses
 from sklearn_crf.preprocessing import _tuning
@@ -205,9 +206,26 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
         super().fit(images)
         self._names = list(kernels)
         self._fitted_kernels = list(kernels.values())
-        self.kernels_ = [kernel.image if isinstance(kernel, Separable) else kernel for kernel in self._fitted_kernels]
-        self.reach_ = max(max(kernel.shape) // 2 for kernel in self.kernels_)
         return self
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        "".join(self._names)  # raises TypeError if a name is not a string
+        for name, kernel in zip(self._names, self._fitted_kernels, strict=True):
+            for part in kernel if isinstance(kernel, Separable) else [kernel]:
+                require_numbers(name, part, (None,) * (1 if part is not kernel else 2))
+                if part.dtype != np.float64 or not part.size:
+                    raise ValueError(f"{name} must be float64, and not empty, got {part.dtype} of {part.shape}.")
+
+    @property
+    def kernels_(self) -> list[np.ndarray]:
+        """The filters."""
+        return [kernel.image if isinstance(kernel, Separable) else kernel for kernel in self._fitted_kernels]
+
+    @property
+    def reach_(self) -> int:
+        """Largest row or column distance between a pixel and the input pixels on which its responses depend."""
+        return max(max(kernel.shape) // 2 for kernel in self.kernels_)
 
     def _name_channel_features(self) -> list[str]:
         return self._names
@@ -277,8 +295,17 @@ class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
     def fit(self, X: ArrayLike, y: Any = None) -> ChannelUnion:
         super().fit(X)
         self.transformers_ = [clone(part).fit(X) for part in self.transformers]
-        self.reach_ = max(part.reach_ for part in self.transformers_)
         return self
+
+    @property
+    def reach_(self) -> int:
+        """Largest row or column distance between a pixel and the input pixels on which its channels depend."""
+        return max(part.reach_ for part in self.transformers_)
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        if {part.n_channels_ for part in self.transformers_} != {self.n_channels_}:
+            raise ValueError("transformers_ must have the n_channels_ of the union.")
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -13,7 +13,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._fits import fits
-from sklearn_crf._numbers import as_pixels
+from sklearn_crf._numbers import as_integer, as_pixels
 from sklearn_crf._threads import map_coarse
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import make_object_array
@@ -88,6 +88,10 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         tags.input_tags.two_d_array = False
         tags.no_validation = True
         return tags
+
+    def _check_fitted(self) -> None:
+        as_integer(self.n_channels_, "n_channels_", lowest=1)
+        self._check_parameters()
 
     @fits
     def fit(self, X: ArrayLike, y: Any = None) -> ImageTransformer:

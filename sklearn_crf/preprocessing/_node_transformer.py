@@ -154,6 +154,10 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         names = getattr(self, "_frame_names", None) if input_features is None else input_features
         return self.transformer_.get_feature_names_out(names)
 
+    def _check_fitted(self) -> None:
+        self.transformer_.transform  # noqa: B018
+        require_column_names(self._frame_names)
+
     def _apply(self, function, X):
         layout, X, _ = read_nodes(X, self._frame_names)
         if layout == "nodes":
@@ -192,6 +196,12 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         tags.target_tags = inner.target_tags
         tags.transformer_tags = inner.transformer_tags
         return tags
+
+
+def require_column_names(names: Any) -> None:
+    """Raise ValueError unless names of columns are None or an array of strings."""
+    if names is not None and not all(isinstance(name, str) for name in names.tolist()):
+        raise ValueError(f"the names of columns must be strings, got {names!r}.")
 
 
 def read_nodes(X, expected=None):

@@ -15,8 +15,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf._fits import fits
-from sklearn_crf._numbers import as_integers
+from sklearn_crf._numbers import as_integers, check_option
 from sklearn_crf._options import options
+from sklearn_crf._own_methods import require_numbers
 from sklearn_crf._threads import map_coarse
 from sklearn_crf.encoding import make_object_array
 from sklearn_crf.kernels.preprocessing.images import add_steps, sum_under_masks
@@ -190,8 +191,22 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         least_deviation = max(LEAST_CONTRAST * deviation, np.finfo(np.float32).tiny)
         found = [self._draw_patches(planes, masks, least_deviation, *size) for size in sizes]
         self.patches_, self.masks_, self.sources_ = map(list, zip(*found, strict=True))
-        self.n_patches_, self.n_channels_ = sum(map(len, self.patches_)), 1
-        self._least_deviation = least_deviation
+        self._least_deviation, self.n_channels_ = least_deviation, 1
+
+    @property
+    def n_patches_(self) -> int:
+        """Number of patches of all sizes; features are ordered by size."""
+        return sum(map(len, self.patches_))
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        check_option(self._least_deviation, "_least_deviation", lambda value: 0 < value < np.inf, "be positive")
+        for patches, masks, sources in zip(self.patches_, self.masks_, self.sources_, strict=True):
+            require_numbers("patches_", patches, (len(sources), patches.shape[1], patches.shape[1]))
+            require_numbers("masks_", masks, patches.shape)
+            require_numbers("sources_", sources, (None,))
+            if masks.dtype != np.int8 or not np.all(np.abs(masks) == 1):
+                raise ValueError("masks_ must be 1 or -1, of type int8.")
 
     def _list_sizes(self):
         """Return, for each patch size, the size and the maximum distance from boundaries to patch centres."""

@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._fits import fits
+from sklearn_crf._numbers import check_option
 from sklearn_crf._options import options
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.distributed import Shard, Shards
@@ -77,7 +78,10 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
     array([[1., 0., 0., 1.]])
     """
 
-    __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
+    __getstate__ = get_versioned_state
+
+    def __setstate__(self, state: dict) -> None:
+        restore_versioned_state(self, state, _check_fitted)
 
     _parameter_constraints: ClassVar[dict] = {
         "dtype": "no_validation",
@@ -142,8 +146,12 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             self.edge_vocabulary_, edges = self._learn(_iterate_pair_features(self.edge_features, X))
             chains = _examples(chains, edges)
         self.vocabulary_ = vocabulary
-        self.n_columns_ = len(self.vocabulary_)
         return chains
+
+    @property
+    def n_columns_(self) -> int:
+        """Number of columns."""
+        return len(self.vocabulary_)
 
     def _check_parameters(self) -> None:
         """Raise InvalidParameterError for invalid parameters, which users may also set after ``fit``."""
@@ -179,7 +187,6 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         if self.edge_features is not None:
             self.edge_vocabulary_ = _join_vocabulary(of_edges, self.min_count)
         self.vocabulary_ = _join_vocabulary(of_nodes, self.min_count)
-        self.n_columns_ = len(self.vocabulary_)
 
     def _count_names(self, X):
         """Return the names in the order of first occurrence, paired with token counts, and the number of sequences."""
@@ -278,6 +285,16 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             chains.append(chain)
             start += n + 1
         return make_object_array(chains)
+
+
+def _check_fitted(vectorizer: Any) -> None:
+    """Raise ValueError unless the vocabularies number their names from 0."""
+    names = ["vocabulary_"] if vectorizer.edge_features is None else ["vocabulary_", "edge_vocabulary_"]
+    for name in names:
+        vocabulary = getattr(vectorizer, name)
+        if {*map(type, vocabulary)} - {str} or list(vocabulary.values()) != list(range(len(vocabulary))):
+            raise ValueError(f"{name} must be a dict that numbers strings from 0.")
+    check_option(getattr(vectorizer, "_separator", ""), "_separator", bool, "be text", kind=str)
 
 
 def _count_shard_names(shard: Shard, vectorizer):

@@ -339,12 +339,11 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
 
 def _check_fitted_arrays(model: Any) -> None:
     """Raise ValueError unless the fitted attributes are finite numbers of consistent shapes."""
-    if not hasattr(model, "filters_"):
-        return
     require_numbers("filters_", model.filters_, (None,) * 4)
     require_numbers("weights_", model.weights_, (*model.filters_.shape[:2], None))
     require_numbers("pull_", model.pull_, model.filters_.shape[:1])
     require_numbers("unit_", np.asarray(model.unit_), ())
+    np.dtype(getattr(model, "target_dtype_", None))
     # Fields that come with the package have no ranges.
     require_optional_numbers(model, {"target_range_": (2,), "channel_range_": (None, 2)})
 

@@ -14,7 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_integer
+from sklearn_crf._own_methods import require_numbers
 from sklearn_crf._parameters import hide_type_in_halving
+from sklearn_crf._versions import restore_versioned_state
 from sklearn_crf.distributed import Shards, call_on_each_shard, score_shards
 from sklearn_crf.encoding import encode_y, make_object_array, mask_missing_nodes, require_same_kind
 from sklearn_crf.graphs import Graph
@@ -29,6 +31,7 @@ from sklearn_crf.rtf._prediction import (
     FittedField,
     TiledTask,
     build_plane_models,
+    check_saved_trees,
     draw_field_samples,
     gather_scored_pixels,
     unscaled,
@@ -187,6 +190,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     >>> bool(field.score(X[8:], y[8:]) > 0.75)
     True
     """
+
+    def __setstate__(self, state: dict) -> None:
+        restore_versioned_state(self, state, _check_fitted)
 
     _parameter_constraints: ClassVar[dict] = {
         **FieldEstimator._parameter_constraints,
@@ -530,6 +536,14 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             make_solver(self.inference).solve(model, model.h).x for model in self._build_plane_models(planes, evidence)
         ]
         return planes, values, self._read_known_columns(planes, evidence)
+
+
+def _check_fitted(classifier: Any) -> None:
+    """Raise ValueError unless the fitted attributes are valid, and agree with the number of classes."""
+    check_saved_trees(classifier)
+    if getattr(classifier, "decision_weight_", None) is not None:
+        require_numbers("decision_weight_", classifier.decision_weight_, (len(classifier.classes_),))
+    require_numbers("target_mean_", classifier.target_mean_, get_class_codes(classifier).table.shape[1:])
 
 
 def build_label_targets(classifier: RegressionTreeFieldClassifier, former: Mapping | None = None) -> LabelTargets:

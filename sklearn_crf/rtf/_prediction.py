@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import as_integer
 from sklearn_crf._own_methods import require_classes, require_numbers, require_optional_numbers
 from sklearn_crf._threads import limit_blas_threads, make_range_runner, map_coarse
 from sklearn_crf.encoding import convert_to_label_array, count_examples, scale_sample_weight, validate_sample_weight
@@ -18,7 +19,7 @@ from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._objectives import make_solver
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree, build_factor_templates
-from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, filtered, require_range
+from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, count_masks, filtered, require_range
 from sklearn_crf.rtf.images._degradation import KnownValues, solve_from_image
 from sklearn_crf.rtf.images._input import Planes, build_plane_graph, check_multipliers, choose_channels, put_back
 
@@ -30,16 +31,17 @@ _OFFSETS = {7: [1, 2, 4, 5], 9: [1, 2, 4, 5, 7, 8]}
 
 def check_saved_trees(estimator):
     """Raise ValueError unless the fitted trees, offsets and weights of an estimator are valid."""
-    trees, held_out = getattr(estimator, "trees_", []), getattr(estimator, "held_out_errors_", None)
-    if trees:
-        _check_offsets(estimator.offsets_, len(trees) - 1)
-        _check_numbers(estimator)
+    trees, held_out = estimator.trees_, getattr(estimator, "held_out_errors_", None)
+    _check_offsets(estimator.offsets_, len(trees) - 1)
+    _check_numbers(estimator)
     for tree in trees if held_out is None else [*trees, held_out["tree"]]:
         _check_tree(tree, estimator.weights_[0].shape[2] - 1)
 
 
 def _check_numbers(estimator: Any) -> None:
     """Raise ValueError unless weights of leaves, units of channels and the range of targets are finite numbers."""
+    as_integer(estimator.lattice_ndim_, "lattice_ndim_", highest=3)
+    np.dtype(getattr(estimator, "target_dtype_", None))
     if hasattr(estimator, "classes_"):
         require_classes(estimator.classes_)
     for name, ndim in ("weights_", 3), ("precisions_", 3), ("slopes_", 4):
@@ -47,6 +49,13 @@ def _check_numbers(estimator: Any) -> None:
             require_numbers(f"{name}[{number}]", values, (None,) * ndim)
     # The later stages of a cascade have more channels than n_features_in_.
     n_channels = np.size(getattr(estimator, "channel_centre_", estimator.n_features_in_ * [0]))
+    bank, n_features = estimator.filter_bank_, estimator.weights_[0].shape[2] - 1
+    n_found = n_channels if bank is None else len(bank.get_feature_names_out())
+    if n_found + count_masks(getattr(estimator, "missing_channels_", ())) != n_features:
+        raise ValueError(f"filter_bank_ must compute {n_features} channels, but computes {n_found}.")
+    for name in ("precision_channels_", "missing_channels_"):
+        for channel in getattr(estimator, name, np.zeros(0)).tolist():
+            as_integer(channel, name, highest=n_features - 1)
     # Fields for labels have no ``target_range_``. Fields in the units of the images have no units of channels.
     shapes = {
         "target_range_": (2,),

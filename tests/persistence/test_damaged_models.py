@@ -3,11 +3,14 @@
 import copy
 import pickle
 import warnings
+from contextlib import suppress
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from fitted_transformers import TRANSFORMERS
 from numpy.testing import assert_array_equal
+from sklearn.base import clone
 
 from sklearn_crf import (
     TRWCRF,
@@ -23,6 +26,8 @@ from sklearn_crf import (
 from sklearn_crf.calibration import TemperatureScaling
 from sklearn_crf.potentials import PairwiseTables, Segments
 from sklearn_crf.rtf import GaussianNoise, Splits
+
+LACKING = object()
 
 
 @pytest.fixture(scope="module")
@@ -244,3 +249,77 @@ def test_meta_estimators_that_contradict_their_fields_are_not_loaded(fit, name, 
         setattr(damaged, name, value)
         with pytest.raises(ValueError, match=f"the saved {type(whole).__name__} is damaged"):
             pickle.loads(pickle.dumps(damaged))
+
+
+def list_inputs():
+    """Return the input of ``predict`` for each model, by the name of the function that fits it."""
+    X, _ = chains()
+    return {
+        "fit_binary_images": X[:, np.newaxis],
+        "fit_sparse": [sp.csr_matrix(np.round(x)) for x in X],
+        "fit_factors": [Example(x, [[0, 1]], factors={"t": [[0, 1, 3]]}) for x in X],
+        "fit_mixture": X.reshape(-1, 3),
+        "fit_dense": np.concatenate([X, X[..., :1]], axis=-1)[:, np.newaxis],
+        "fit_filters": np.zeros((2, 5, 6)),
+        "fit_labels": X[:, 0],
+    }
+
+
+def fit_by_name(name, fitted):
+    """Return a fitted object, and calls of its methods."""
+    if name in TRANSFORMERS:
+        transformer, given = TRANSFORMERS[name]
+        whole = clone(transformer).fit(*given)
+        return whole, [lambda found: found.transform(given[0]), lambda found: found.get_feature_names_out()]
+    if name == "RegressionTreeField":
+        return fitted[0], [lambda found: found.predict(fitted[1])]
+    X = list_inputs().get(name, chains()[0])
+    return next(fit for fit in WEIGHTS if fit.__name__ == name)(), [lambda found: found.predict(X)]
+
+
+def list_altered(values):
+    """Return altered values of a fitted attribute."""
+    if sp.issparse(values):
+        return [LACKING, None, "x", values[:-1], values[:, :-1]]
+    if isinstance(values, np.ndarray) and values.ndim:
+        other = values * np.nan if values.dtype.kind == "f" else values.astype(str)
+        far = [values + 10**6, values - 10**6] if values.dtype.kind == "i" else []
+        return [LACKING, None, "x", [], values[:-1], values[..., :-1], np.concatenate([values, values]), other, *far]
+    if isinstance(values, dict):
+        return [LACKING, None, "x", dict(list(values.items())[:-1]), dict.fromkeys(values), {"y": 1}]
+    if isinstance(values, list | tuple):
+        return [LACKING, None, "x", -7, values[:-1], values + values, [None] * len(values)]
+    # Diagnoses and flags are not checked, because no value of them harms.
+    return [LACKING, "x", -7] if isinstance(values, int | float) and not isinstance(values, bool) else [LACKING]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*TRANSFORMERS, *(fit.__name__ for fit in WEIGHTS), "RegressionTreeField"])
+def test_altered_states_are_refused_or_harmless(name, fitted):
+    whole, calls = fit_by_name(name, fitted)
+    state = whole.__getstate__()
+    unaltered = type(whole).__new__(type(whole))
+    unaltered.__setstate__(state)
+    for call in calls:
+        call(unaltered)
+    attributes = set(vars(whole)) - set(whole.get_params(deep=False))
+    for attribute in sorted(attributes):
+        for value in list_altered(state[attribute]):
+            altered_state = {key: own for key, own in state.items() if key != attribute or value is not LACKING}
+            if value is not LACKING:
+                altered_state[attribute] = value
+            found = type(whole).__new__(type(whole))
+            # Errors of other types fail this test, and so does a kernel that reads beyond an array.
+            with suppress(ValueError):
+                found.__setstate__(altered_state)
+                for call in calls:
+                    call(found)
+
+
+def test_kernels_do_not_see_filters_of_another_number():
+    transformer, given = TRANSFORMERS["FilterBank"]
+    state = clone(transformer).fit(*given).__getstate__()
+    for name in ("_names", "_fitted_kernels"):
+        found = type(transformer).__new__(type(transformer))
+        with pytest.raises(ValueError, match="the saved FilterBank is damaged"):
+            found.__setstate__({**state, name: state[name][:-3]})
