@@ -1,4 +1,4 @@
-"""Helpers for scikit-learn's interface: nested parameters, and the estimator type in successive halving."""
+"""Helpers for scikit-learn's interface: nested parameters, missing labels, and the type in successive halving."""
 
 from collections.abc import Mapping
 from inspect import currentframe
@@ -18,6 +18,16 @@ def require_objects(estimator: Any, params: Mapping[str, Any], examples: Mapping
                 f"{key} sets an option of {name}, but {name}={value!r} is not an object: pass an object first, for "
                 f"example {name}={examples.get(name, '...')}."
             )
+
+
+def get_missing_label(estimator: Any) -> Any:
+    """Return the label of unlabelled nodes of a classifier, also of a classifier in a pipeline or a meta-estimator."""
+    while estimator is not None and not hasattr(estimator, "missing_label"):
+        if hasattr(estimator, "steps"):
+            estimator = estimator.steps[-1][1]
+        else:
+            estimator = getattr(estimator, "best_estimator_", getattr(estimator, "estimator", None))
+    return getattr(estimator, "missing_label", None)
 
 
 def hide_type_in_halving(tags: Any) -> Any:

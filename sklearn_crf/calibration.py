@@ -14,7 +14,7 @@ from sklearn_crf import encoding
 from sklearn_crf._fits import fits
 from sklearn_crf._options import options
 from sklearn_crf._own_methods import require_classes, require_numbers
-from sklearn_crf._parameters import hide_type_in_halving
+from sklearn_crf._parameters import get_missing_label, hide_type_in_halving
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import take_examples
 from sklearn_crf.estimators._classifier import FieldClassifier
@@ -251,7 +251,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         field, of_field = self._get_tempered_field(X)
         if field is not None and self.inference is None:
             return compute_correct_share(*field.weigh_correct_nodes(of_field, y, sample_weight))
-        missing = getattr(self.estimator_ if field is None else field.given, "missing_label", None)
+        missing = get_missing_label(self.estimator_)
         return node_accuracy_score(y, self.predict(X), missing_label=missing, sample_weight=sample_weight)
 
 
@@ -270,7 +270,7 @@ def _make_loss(fitted, y, weight, probability_of):
     """
     # fitted: estimator that was fitted without the examples; weight: (n_examples,)
     # probability_of: function of i and a temperature that returns the class probabilities at the nodes of example i
-    missing, labelled = getattr(fitted, "missing_label", None), []
+    missing, labelled = get_missing_label(fitted), []
     for labels in y:
         flat = encoding.convert_to_label_array(labels).ravel()
         nodes = np.flatnonzero(~encoding.mask_missing_nodes(flat, missing))

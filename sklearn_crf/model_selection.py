@@ -15,6 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
+from sklearn_crf._parameters import get_missing_label
 from sklearn_crf._versions import defaults_of
 from sklearn_crf.encoding import (
     convert_object_labels,
@@ -492,7 +493,7 @@ def _accuracy(truth, predicted):
 
 def _labelled(estimator, labels):
     flat = np.asarray(labels).ravel()
-    return flat, ~mask_missing_nodes(flat, getattr(estimator, "missing_label", None))
+    return flat, ~mask_missing_nodes(flat, get_missing_label(estimator))
 
 
 def _scores(estimator, truth, predicted, scoring):

@@ -8,6 +8,7 @@ from sklearn import pipeline
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._parameters import get_missing_label
 from sklearn_crf._versions import restore_options
 from sklearn_crf.encoding import missing_label_of_field
 from sklearn_crf.estimators._joint_results import Certificates
@@ -38,7 +39,7 @@ class FieldPipeline(pipeline.Pipeline):
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> "FieldPipeline":
         """Fit the steps one after the other."""
-        before = missing_label_of_field.set(getattr(self.steps[-1][1], "missing_label", None))
+        before = missing_label_of_field.set(get_missing_label(self.steps[-1][1]))
         try:
             return super().fit(X, y, **params)
         finally:

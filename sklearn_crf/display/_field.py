@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_crf._options import options
+from sklearn_crf._parameters import get_missing_label
 from sklearn_crf.display._matplotlib import require_pyplot
 from sklearn_crf.encoding import Example
 from sklearn_crf.encoding._labels import _columns, split_labels
@@ -115,7 +116,6 @@ class FieldDisplay:
         ValueError
             If X_i is not a single example, or is a graph and ``positions`` is not given.
         """
-        final = get_final_estimator(estimator)
         edges = shape = None
         if isinstance(X_i, Example):
             edges, shape = X_i.edges, X_i.graph.shape
@@ -130,7 +130,7 @@ class FieldDisplay:
             proba = None if proba is None else proba.reshape(*shape, -1)
             y_i = None if y_i is None else np.asarray(y_i).reshape(shape)
         if isinstance(missing_label, str) and missing_label == "estimator":
-            missing_label = getattr(final, "missing_label", None)
+            missing_label = get_missing_label(estimator)
         display = cls(
             y_pred,
             y_true=y_i,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._parameters import get_missing_label
 from sklearn_crf.display._field import get_final_estimator, read_example
 from sklearn_crf.display._matplotlib import collect_axes, require_pyplot
 from sklearn_crf.estimators._fitted_field import FittedField
@@ -424,15 +425,9 @@ class ReliabilityDisplay:
         -------
         ReliabilityDisplay
         """
-        return cls.from_predictions(
-            y,
-            estimator.predict_proba(X),
-            classes=estimator.classes_,
-            pos_label=pos_label,
-            missing_label=getattr(estimator, "missing_label", None),
-            n_bins=n_bins,
-            ax=ax,
-        )
+        proba, missing = estimator.predict_proba(X), get_missing_label(estimator)
+        options = {"pos_label": pos_label, "missing_label": missing, "n_bins": n_bins, "ax": ax}
+        return cls.from_predictions(y, proba, classes=estimator.classes_, **options)
 
     @classmethod
     def from_predictions(

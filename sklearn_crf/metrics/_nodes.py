@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.metrics import accuracy_score, classification_report, f1_score, jaccard_score
 
 from sklearn_crf import encoding
+from sklearn_crf._parameters import get_missing_label
 
 
 def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
@@ -290,7 +291,8 @@ class NodeScorer:
     def __call__(self, estimator, X, y, sample_weight=None):
         """Return the score of an estimator's predictions for X against y."""
         values = getattr(estimator, self.response_method)(X)
-        true, pred, weight = flatten_nodes(y, values, missing_label=self.missing_label, sample_weight=sample_weight)
+        missing = get_missing_label(estimator) if self.missing_label is None else self.missing_label
+        true, pred, weight = flatten_nodes(y, values, missing_label=missing, sample_weight=sample_weight)
         options = dict(self.options)
         if self.response_method == "predict_proba":
             options.setdefault("labels", estimator.classes_)
@@ -322,7 +324,8 @@ def make_node_scorer(
         Method whose result is scored. If it returns probabilities, ``labels=estimator.classes_`` is passed to the
         metric.
     missing_label : object, optional
-        Nodes with this true label are ignored.
+        Nodes with this true label are ignored. None uses the ``missing_label`` of the estimator that is scored, also in
+        pipelines.
     greater_is_better : bool, default=True
         False negates the metric, so that larger is better.
     **options

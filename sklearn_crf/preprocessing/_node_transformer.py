@@ -15,6 +15,7 @@ from sklearn_crf import encoding
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import convert_to_csr
 from sklearn_crf._options import options
+from sklearn_crf._parameters import get_missing_label
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding._layouts import align_frames, order_frames, read_layout
 from sklearn_crf.preprocessing import _tuning
@@ -310,7 +311,7 @@ def find_missing_label(transformer):
     """Return the value of ``missing_label``: the transformer's, else its classifier's, else the field's."""
     if transformer.missing_label is not None:
         return transformer.missing_label
-    own = getattr(getattr(transformer, "estimator", None), "missing_label", None)
+    own = get_missing_label(getattr(transformer, "estimator", None))
     return encoding.missing_label_of_field.get() if own is None else own
 
 
