@@ -157,6 +157,31 @@ def test_flatten_keeps_the_order_of_nodes():
     assert weight is None
 
 
+@pytest.mark.parametrize("value", [1.5, -0.1, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_log_likelihood_refuses_numbers_that_are_no_probabilities(value, dtype):
+    proba = np.full((2, 3), 1 / 3, dtype=dtype)
+    proba[1, 2] = value
+    with pytest.raises(ValueError, match="y_proba must hold probabilities from 0 to 1"):
+        node_log_likelihood_score([0, 1], proba, labels=[0, 1, 2])
+    # Probabilities of unlabelled nodes do not count.
+    assert np.isfinite(node_log_likelihood_score([0, -1], proba, labels=[0, 1, 2], missing_label=-1))
+
+
+def test_log_likelihood_of_integers_and_rounded_probabilities():
+    for dtype in (int, bool, np.uint8, np.float32):
+        assert node_log_likelihood_score([0, 1], np.eye(2, dtype=dtype), labels=[0, 1]) == 0.0
+    above = np.full((1, 1), 1 + np.finfo(np.float32).eps, dtype=np.float32)
+    assert node_log_likelihood_score([0], above, labels=[0]) == 0.0
+
+
+def test_log_likelihood_refuses_repeated_labels_and_text():
+    with pytest.raises(ValueError, match="labels must be distinct"):
+        node_log_likelihood_score([0, 1], np.full((2, 2), 0.5), labels=[1, 1])
+    with pytest.raises(ValueError, match="y_proba must hold numbers"):
+        node_log_likelihood_score([0, 1], np.full((2, 2), "x"), labels=[0, 1])
+
+
 # -- Scorers --------------------------------------------------------------------------------------
 
 
@@ -181,31 +206,6 @@ def test_scorers_on_arrays_of_equal_binary_chains():
     assert np.all(np.isfinite(found["test_node_log_likelihood"]))
 
 
-def test_scorers_of_other_metrics():
-    X, y = labelled_images()
-    model = NodewiseClassifier().fit(X, y)
-    flat = np.concatenate([part.ravel() for part in y])
-    pred = np.concatenate([part.ravel() for part in model.predict(X)])
-    scorer = make_node_scorer(balanced_accuracy_score)
-    assert scorer(model, X, y) == balanced_accuracy_score(flat, pred)
-    assert cross_val_score(model, X, y, scoring=scorer, cv=2).shape == (2,)
-    loss = make_node_scorer(log_loss, response_method="predict_proba", greater_is_better=False)
-    assert loss(model, X, y) == pytest.approx(NODE_SCORERS["node_log_likelihood"](model, X, y))
-    ones = np.ones(len(y))
-    assert loss(model, X, y, sample_weight=ones) == pytest.approx(loss(model, X, y))
-
-
-def test_scorers_leave_out_missing_labels():
-    X, y = labelled_images()
-    y[0][0, 0] = -1
-    model = NodewiseClassifier(missing_label=-1).fit(X, y)
-    scorer = make_node_scorer(accuracy_score, missing_label=-1)
-    assert scorer(model, X, y) == node_accuracy_score(y, model.predict(X), missing_label=-1) == model.score(X, y)
-    assert scorer(model, X, y) == make_node_scorer(accuracy_score)(model, X, y)
-
-
-def test_scorers_pickle_and_say_what_they_are():
-    for scorer in NODE_SCORERS.values():
 FIELD = TRWCRF(max_iter=20, missing_label=-1)
 
 
@@ -252,6 +252,31 @@ def test_missing_labels_given_to_a_scorer_take_precedence():
     assert scorer(fitted, X, hidden) == pytest.approx(np.mean(found == right))
 
 
+def test_scorers_of_other_metrics():
+    X, y = labelled_images()
+    model = NodewiseClassifier().fit(X, y)
+    flat = np.concatenate([part.ravel() for part in y])
+    pred = np.concatenate([part.ravel() for part in model.predict(X)])
+    scorer = make_node_scorer(balanced_accuracy_score)
+    assert scorer(model, X, y) == balanced_accuracy_score(flat, pred)
+    assert cross_val_score(model, X, y, scoring=scorer, cv=2).shape == (2,)
+    loss = make_node_scorer(log_loss, response_method="predict_proba", greater_is_better=False)
+    assert loss(model, X, y) == pytest.approx(NODE_SCORERS["node_log_likelihood"](model, X, y))
+    ones = np.ones(len(y))
+    assert loss(model, X, y, sample_weight=ones) == pytest.approx(loss(model, X, y))
+
+
+def test_scorers_leave_out_missing_labels():
+    X, y = labelled_images()
+    y[0][0, 0] = -1
+    model = NodewiseClassifier(missing_label=-1).fit(X, y)
+    scorer = make_node_scorer(accuracy_score, missing_label=-1)
+    assert scorer(model, X, y) == node_accuracy_score(y, model.predict(X), missing_label=-1) == model.score(X, y)
+    assert scorer(model, X, y) == make_node_scorer(accuracy_score)(model, X, y)
+
+
+def test_scorers_pickle_and_say_what_they_are():
+    for scorer in NODE_SCORERS.values():
         again = pickle.loads(pickle.dumps(scorer))
         assert repr(again) == repr(scorer)
         assert scorer.metric.__name__ in repr(scorer)

@@ -240,7 +240,7 @@ def node_log_likelihood_score(
     y_proba : array-like or list of array-like
         Probabilities, whose last axis has length ``len(labels)``.
     labels : array-like of shape (n_classes,)
-        The class of each column.
+        The class of each column, without repetitions.
     missing_label : object, optional
         Nodes with this true label are ignored.
     sample_weight : array-like, optional
@@ -251,6 +251,11 @@ def node_log_likelihood_score(
     float
         Always finite: each probability is at least the smallest positive number of its precision. True labels that are
         not among ``labels`` have this smallest probability.
+
+    Raises
+    ------
+    ValueError
+        If ``y_proba`` has a number that is NaN or not from 0 to 1, or ``labels`` are not distinct.
 
     Examples
     --------
@@ -264,10 +269,18 @@ def node_log_likelihood_score(
     encoding.require_same_kind(true, labels, "y_true", "labels")
     if proba.ndim != 2 or proba.shape[1] != len(labels):
         raise ValueError(f"y_proba must have a last axis of {len(labels)} classes, got {proba.shape[1:]}.")
+    if len(set(labels.tolist())) < len(labels):
+        raise ValueError(f"labels must be distinct, got {labels.tolist()}: give one label for each column of y_proba.")
+    if proba.dtype.kind not in "biuf":
+        raise ValueError(f"y_proba must hold numbers, got {proba.dtype}.")
+    proba = proba if proba.dtype.kind == "f" else proba.astype(np.float64)
+    wrong = proba[~((proba >= 0) & (proba <= 1 + np.sqrt(np.finfo(proba.dtype).eps)))]
+    if wrong.size:
+        raise ValueError(f"y_proba must hold probabilities from 0 to 1, found {wrong[0]:g}: pass predict_proba(X).")
     order = np.argsort(labels)
     column = order[np.minimum(np.searchsorted(labels, true, sorter=order), len(labels) - 1)]
     chosen = np.where(labels[column] == true, proba[np.arange(len(true)), column], 0)
-    chosen = np.maximum(chosen, np.finfo(chosen.dtype).tiny).astype(np.float64)
+    chosen = np.clip(chosen, np.finfo(chosen.dtype).tiny, 1).astype(np.float64)
     return float(np.average(np.log(chosen), weights=_check_weights(weight)))
 
 
