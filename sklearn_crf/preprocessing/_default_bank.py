@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from sklearn_crf.preprocessing._filter_bank import ChannelUnion, FilterBank
 from sklearn_crf.preprocessing._patch_denoisers import PatchAverages, PatchGroups, PatchShrinkage, make_noise_averages
-from sklearn_crf.preprocessing._tuning import N_THRESHOLDS, NOISE_SPREAD, THRESHOLDS
+from sklearn_crf.preprocessing._tuning import N_THRESHOLDS, NOISE_SPREAD, SMALLEST_NOISE, THRESHOLDS
 
 # With these options, PatchGroups takes a fifth of its default time (without the pilot image, which is shared).
 _QUICK_GROUPS = {"search_radius": 12, "step": 8}
@@ -41,7 +41,7 @@ def build_default_bank(inputs, targets, weight=None, noise=None, has_groups=Fals
         averaged = [low, high]
     parts: list = [FilterBank("gaussian_derivatives"), PatchShrinkage(thresholds)]
     for level in averaged:
-        if level > 0:
+        if level >= SMALLEST_NOISE:
             parts += [make_noise_averages(level), PatchGroups(level, **({} if has_groups else _QUICK_GROUPS))]
     return ChannelUnion(parts)
 

@@ -251,10 +251,10 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
             kernels = np.asarray(self.bank, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InvalidParameterError(f"if bank is an array of kernels, it must be numeric: {error}") from error
-        if kernels.ndim != 3 or 0 in kernels.shape or not np.all(np.isfinite(kernels)):
+        if kernels.ndim != 3 or 0 in kernels.shape or not np.all(np.abs(kernels) <= _tuning.LARGEST_PIXEL):
             raise InvalidParameterError(
-                "bank given as kernels must be finite numbers of shape (n_filters, height, width), "
-                f"got {kernels.shape}."
+                f"bank given as kernels must be numbers up to {_tuning.LARGEST_PIXEL:g} of shape (n_filters, height, "
+                f"width), got numbers up to {np.abs(kernels).max(initial=0):g} of shape {kernels.shape}."
             )
         return {f"filter{k}": kernel for k, kernel in enumerate(kernels)}
 

@@ -17,6 +17,7 @@ from sklearn_crf._numbers import as_integer, as_pixels
 from sklearn_crf._threads import map_coarse
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import make_object_array
+from sklearn_crf.preprocessing._tuning import LARGEST_PIXEL
 
 
 def is_stack(X):
@@ -42,10 +43,14 @@ def as_images(X):
         image = image if image.ndim == 3 else image[..., None]
         if images and image.shape[2] != images[0].shape[2]:
             raise ValueError(f"X[{i}] has {image.shape[2]} channels, but X[0] has {images[0].shape[2]}.")
-        image = image if image.dtype in (np.float32, np.float64) else image.astype(np.float32)
         if not np.isfinite(image).all():
             raise ValueError(f"X[{i}] contains NaN or infinity.")
-        images.append(image)
+        largest = max(float(image.max()), -float(image.min()))
+        if largest > LARGEST_PIXEL:
+            raise ValueError(
+                f"X[{i}] has values of magnitude {largest:g}, but float32 allows at most {LARGEST_PIXEL:g}: rescale X."
+            )
+        images.append(image if image.dtype in (np.float32, np.float64) else image.astype(np.float32))
     return images
 
 
@@ -122,7 +127,8 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         Parameters
         ----------
         X : ndarray of shape (n, H, W) or (n, H, W, C), or list of ndarray of shape (H, W) or (H, W, C)
-            Images with as many channels as in ``fit``. Integers are converted to float32, without rescaling.
+            Images with as many channels as in ``fit``. Integers are converted to float32, without rescaling. Magnitudes
+            of pixels must be at most 1e15.
 
         Returns
         -------

@@ -37,6 +37,8 @@ from sklearn_crf.preprocessing._tuning import (
     GUIDE_THRESHOLD,
     SHRUNK_BY,
     SHRUNK_ROWS,
+    SMALLEST_BANDWIDTH,
+    SMALLEST_NOISE,
 )
 
 _MARGIN = PATCH_SIDE - 1
@@ -240,8 +242,10 @@ class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
     def _check_bandwidths(self):
         bandwidths = as_array(self.bandwidths, "bandwidths")
         is_list = bandwidths.ndim == 1 and bandwidths.size and bandwidths.dtype.kind in "fiu"
-        if not is_list or not np.all((bandwidths > 0) & (bandwidths < np.inf)):
-            raise InvalidParameterError(f"bandwidths must be a list of positive numbers, got {self.bandwidths!r}.")
+        if not is_list or not np.all((bandwidths >= SMALLEST_BANDWIDTH) & (bandwidths < np.inf)):
+            raise InvalidParameterError(
+                f"bandwidths must be a list of numbers of at least {SMALLEST_BANDWIDTH:g}, got {self.bandwidths!r}."
+            )
         return bandwidths.astype(np.float64)
 
     def _compute_guides(self, image, n_threads, before):
@@ -309,7 +313,7 @@ class PatchGroups(PatchDenoiser, auto_wrap_output_keys=None):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        "noise": [Interval(Real, 0, None, closed="neither")],
+        "noise": [Interval(Real, SMALLEST_NOISE, None, closed="left")],
         "search_radius": [Interval(Integral, 0, None, closed="left")],
         "step": [Interval(Integral, 1, PATCH_SIDE, closed="both")],
         "n_jobs": [Integral, None],

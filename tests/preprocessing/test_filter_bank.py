@@ -109,7 +109,7 @@ def test_pipeline_clone_pickle_and_input():
         ([["a"]], "if bank is an array of kernels, it must be numeric"),
         (
             np.ones((3, 3)),
-            "bank given as kernels must be finite numbers of shape (n_filters, height, width), got (3, 3).",
+            "numbers up to 1e+15 of shape (n_filters, height, width), got numbers up to 1 of shape (3, 3).",
         ),
     ],
 )
