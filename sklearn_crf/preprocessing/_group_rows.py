@@ -1,5 +1,6 @@
 """Conversion of long tables, with a row for each node, to examples and back."""
 
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ def group_rows(rows: Any, groups: str | list[str] | Any, time: str | Any = None)
     groups : str, list of str, or array-like of shape (n_rows,) or (n_rows, n_group_columns)
         Group of each row, such as the number of its sentence, or the name of a column of the frame. Rows belong to the
         same group if they agree in all group columns, such as a document and the number of a sentence in it. Columns
-        that are given by their names are excluded from the examples.
+        that are given by their names are excluded from the examples. A list of distinct names of columns always means
+        these columns: pass groups of rows that have such names as an array.
     time : str or array-like of shape (n_rows,), optional
         Values by which the rows of each group are sorted, such as the position in a sentence, or the name of a column
         of the frame. Ordered categories are sorted in their order. A column given by name is excluded from the
@@ -125,8 +127,10 @@ def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
 
 def _are_names(groups: Any, rows: Any) -> bool:
     """Return whether ``groups`` is a list of column names, rather than a list with the group of each row."""
-    are_strings = isinstance(groups, list) and bool(groups) and all(isinstance(name, str) for name in groups)
-    return are_strings and len(groups) != len(rows)
+    if not (isinstance(groups, list) and groups and all(isinstance(name, str) for name in groups)):
+        return False
+    # A list of another length cannot hold groups of rows; the name that is not a column is then an error.
+    return len(groups) != len(rows) or (len(set(groups)) == len(groups) and set(groups) <= set(rows.columns))
 
 
 def _select_column(argument: str, names: str | list[str], rows: Any) -> Any:
@@ -170,13 +174,21 @@ def _rank_times(time: Any, n_rows: int) -> np.ndarray:
     if getattr(getattr(time, "dtype", None), "ordered", False):
         return np.asarray(getattr(time, "cat", time).codes)
     ranks = _rank_values(values, "time")
-    if isinstance(values[0], str) and all(value.isdecimal() for value in values):
-        numbers = _rank_values([int(value) for value in values], "time")
-        if np.any(np.argsort(numbers, kind="stable") != np.argsort(ranks, kind="stable")):
-            raise ValueError(
-                f"time holds numbers as strings, such as {values[0]!r}, which are sorted as text: convert them."
-            )
+    numbers = _parse_numbers(values)
+    if numbers and np.any(np.argsort(_rank_values(numbers, "time"), kind="stable") != np.argsort(ranks, kind="stable")):
+        raise ValueError(
+            f"time holds numbers as strings, such as {values[0]!r}, which are sorted as text: convert them."
+        )
     return ranks
+
+
+def _parse_numbers(values: np.ndarray) -> list[Decimal]:
+    """Return the numbers that strings represent, or an empty list if a value is not a string with a finite number."""
+    try:
+        numbers = [Decimal(value) for value in values] if isinstance(values[0], str) else []
+    except (InvalidOperation, TypeError):
+        return []
+    return numbers if all(number.is_finite() for number in numbers) else []
 
 
 def _rank_values(values, name):

@@ -141,3 +141,38 @@ def test_numbers_as_strings_are_not_sorted_as_text():
     with pytest.raises(ValueError, match="time holds numbers as strings, such as '10', which are sorted as text"):
         group_rows(np.arange(3), [1, 1, 1], ["10", "9", "1"])
     assert group_rows(np.arange(3), [1, 1, 1], ["09", "10", "02"])[0].tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [["2.0", "10.0", "1.0"], ["-1", "-2", "-10"], ["1e3", "9", "10"], ["+5", "10", "3"]],
+)
+def test_numbers_as_strings_are_sorted_as_text_only_in_the_same_order(times):
+    with pytest.raises(ValueError, match="time holds numbers as strings"):
+        group_rows(np.arange(len(times)), np.ones(len(times)), times)
+    in_order = sorted(times, key=float)
+    numbers = [float(time) for time in times]
+    assert group_rows(np.array(times), np.ones(len(times)), numbers)[0].tolist() == in_order
+
+
+@pytest.mark.parametrize("times", [["2020-10-01", "2020-09-01"], ["b", "a"], ["nan", "inf"], ["1", "x"], ["", "1"]])
+def test_other_strings_are_sorted_as_text(times):
+    assert group_rows(np.array(times), [1, 1], times)[0].tolist() == sorted(times)
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 3, 4])
+def test_lists_of_column_names_are_names_for_any_number_of_rows(n_rows):
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"doc": [0, 0, 1, 1], "sent": [0, 1, 1, 1], "x": range(4)}).iloc[:n_rows]
+    for names in (["doc"], ["doc", "sent"], ["sent", "doc"]):
+        parts = group_rows(table, names)
+        assert all(set(part.columns) == {"doc", "sent", "x"} - set(names) for part in parts)
+        assert len(parts) == len(table[names].drop_duplicates())
+
+
+def test_groups_of_rows_may_have_the_names_of_columns():
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"a": [1, 2], "b": [3, 4]})
+    for groups in (["a", "a"], ["a", "c"], np.array(["a", "b"])):
+        parts = group_rows(table, groups)
+        assert [list(part.columns) for part in parts] == [["a", "b"]] * len(set(groups))
