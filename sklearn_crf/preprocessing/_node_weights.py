@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf._numbers import as_array
-from sklearn_crf.encoding import Example
+from sklearn_crf.encoding import Example, convert_to_label_array, mask_missing_nodes
 from sklearn_crf.graphs import lattice
 
 
@@ -78,11 +77,12 @@ def node_weights(
         raise ValueError(f"X has {len(X)} examples, but y has labels of {len(y)}.")
     found = []
     for i, own in enumerate(y):
-        labels = as_array(own, f"y[{i}]")
+        labels = convert_to_label_array(own)
         edges = _get_edges(labels, None if X is None else X[i], i)
         weight = np.ones(labels.size)
         if boundary:
-            weight[_is_near_boundary(labels.ravel(), edges, int(distance), missing_label)] += boundary
+            is_known = ~mask_missing_nodes(labels.ravel(), missing_label)
+            weight[_is_near_boundary(labels.ravel(), edges, int(distance), is_known)] += boundary
         if f1 is not None:
             weight *= np.where(labels.ravel() == positive, 1 - f1 / 2, f1 / 2)
         found.append(weight.reshape(labels.shape))
@@ -100,11 +100,10 @@ def _get_edges(labels, x, i):
     return x.edges
 
 
-def _is_near_boundary(labels, edges, distance, missing_label):
+def _is_near_boundary(labels, edges, distance, is_known):
     """Return a mask (N,) of the ends of edges with different labels, and of the nodes near these ends."""
+    # is_known: (N,), whether a node has a label
     tail, head = edges.T
-    # Masked labels are NaN, which is not equal to itself.
-    is_known = (labels == labels) & (True if missing_label is None else labels != missing_label)
     near = np.zeros(len(labels), dtype=bool)
     near[edges[(labels[tail] != labels[head]) & is_known[tail] & is_known[head]]] = True
     for _ in range(distance - 1):

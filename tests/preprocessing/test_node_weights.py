@@ -42,6 +42,26 @@ def test_boundaries_of_graphs_with_missing_labels():
     assert_array_equal(node_weights(y, X, boundary=1.0, distance=2, missing_label="?")[0], [2, 2, 2, 1, 1])
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, -1, "?", "masked", "pandas"])
+def test_missing_labels_of_any_kind_belong_to_no_boundary(missing):
+    known = np.array([True, True, True, False, True, True])
+    names = np.array(["a", "a", "b", "?", "b", "b"])
+    options = {}
+    if missing == "masked":
+        y = np.ma.masked_array(names, ~known)
+    elif missing == "pandas":
+        pandas = pytest.importorskip("pandas")
+        y = pandas.array(np.where(known, names, None), dtype="string")
+    elif missing == -1:
+        y, options = np.where(known, (names == "b").astype(int), -1), {"missing_label": -1}
+    elif missing == "?":
+        y, options = names, {"missing_label": "?"}
+    else:
+        y = np.where(known, names.astype(object), missing)
+    found = node_weights([y], boundary=1.0, distance=2, **options)[0]
+    assert_array_equal(found, [2, 2, 2, 1, 1, 1])
+
+
 def test_rows_have_no_boundaries():
     assert_array_equal(node_weights(np.array([0, 1, 1]), boundary=3.0), np.ones(3))
 
