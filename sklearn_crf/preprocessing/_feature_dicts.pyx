@@ -69,6 +69,7 @@ cdef class _TokenReader:
     cdef c_array.array columns
     cdef c_array.array values  # None while all values are one
     cdef c_array.array ends
+    cdef c_array.array last_token  # for each column, number of the last token, from 1, with the name in an iterable
     cdef Py_ssize_t n_entries
     cdef Py_ssize_t n_held
     cdef Py_ssize_t n_tokens
@@ -83,6 +84,7 @@ cdef class _TokenReader:
         self.largest = largest
         self.columns = array("i", [0]) * 1024
         self.ends = array("q", [0]) * 128
+        self.last_token = array("q")
         self.n_entries = self.n_tokens = 0
         self.n_held = 1024
         self.root = _Name("", separator, 0)
@@ -211,8 +213,21 @@ cdef class _TokenReader:
                 column = self.column_of(f"{name}" if parent is self.root else f"{parent.full}:{name}")
                 if type(name) is str:
                     parent.parts[name] = column
-            self.add(column, 1.0)
+            if self.is_new(column):
+                self.add(column, 1.0)
         return 0
+
+    cdef bint is_new(self, int32_t column) except -1:
+        """Return whether the iterables of the current token have not contained this name before."""
+        cdef Py_ssize_t n_held = len(self.last_token)
+        if column < 0:
+            return False
+        if column >= n_held:
+            self.last_token.extend(array("q", [0]) * (column + 1024))
+        if self.last_token.data.as_longlongs[column] == self.n_tokens + 1:
+            return False
+        self.last_token.data.as_longlongs[column] = self.n_tokens + 1
+        return True
 
     cdef tuple arrays(self):
         c_array.resize(self.columns, self.n_entries)

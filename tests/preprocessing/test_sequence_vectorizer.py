@@ -204,6 +204,21 @@ def test_a_tagger_is_a_pipeline_of_two_steps():
         assert_array_equal(predicted, truth)
 
 
+@given(st.lists(st.lists(st.lists(st.sampled_from("abcdef"), max_size=8), min_size=1, max_size=4), min_size=1))
+@settings(max_examples=50, deadline=None)
+def test_repeated_names_of_a_token_count_once(sequences):
+    for token in (list, tuple, lambda names: {"n": names}, lambda names: {"n": {"m": names}}):
+        given = [[token(names) for names in sequence] for sequence in sequences]
+        unique = [[token(list(dict.fromkeys(names))) for names in sequence] for sequence in sequences]
+        for min_count in (1, 2):
+            ours, expected = (SequenceVectorizer(min_count=min_count).fit(X) for X in (given, unique))
+            assert ours.vocabulary_ == expected.vocabulary_
+            for found, right in zip(ours.transform(given), expected.transform(unique), strict=True):
+                assert_array_equal(found.indices, right.indices)
+                assert_array_equal(found.toarray(), right.toarray())
+                assert set(found.data) <= {1.0}
+
+
 # -- Shards ---------------------------------------------------------------------------------------
 
 
