@@ -15,6 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
+from sklearn_crf._numbers import check_option
 from sklearn_crf._parameters import get_missing_label
 from sklearn_crf._versions import defaults_of
 from sklearn_crf.encoding import (
@@ -407,7 +408,7 @@ def coupling_audit(
         "inference": np.array([decoding for _, decoding in pairs]),
         "matched": matched,
         **compare_with_best(scores, check_random_state(random_state), groups),
-        "mean_log_loss": np.array([_mean(row) for row in log_loss]),
+        "mean_log_loss": np.array([np.nanmean(row) if np.isfinite(row).any() else np.nan for row in log_loss]),
         "mean_fit_time": seconds[:, :, 0].mean(axis=1),
         "mean_predict_time": seconds[:, :, 1].mean(axis=1),
     }
@@ -504,6 +505,8 @@ def _scores(estimator, truth, predicted, scoring):
         true = convert_object_labels(true, "y") if true.dtype == object else true
         require_same_kind(true, own, "y", "the predicted labels")
         scores.append(scoring(true, own) if known.any() else np.nan)
+        if known.any():
+            check_option(scores[-1], f"the result of scoring={scoring!r} for each example", np.isfinite, "be finite")
     return np.array(scores)
 
 
@@ -519,10 +522,6 @@ def _compute_log_losses(estimator, X, truth, decoding):
         of_truth = np.reshape(probability, (-1, len(classes)))[np.flatnonzero(known), columns]
         losses.append(-np.log(np.maximum(of_truth, np.finfo(np.float64).tiny)).mean() if known.any() else np.nan)
     return np.array(losses)
-
-
-def _mean(values):
-    return np.nanmean(values) if np.isfinite(values).any() else np.nan
 
 
 def compare_with_best(scores, rng, groups=None):

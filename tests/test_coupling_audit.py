@@ -169,6 +169,21 @@ def test_audit_by_scorers():
         coupling_audit(estimators, X, y, scoring="neg_log_loss", **options)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, None, "good", [1.0]])
+@pytest.mark.parametrize("always", [True, False])
+def test_audit_refuses_scores_that_are_no_finite_numbers(value, always):
+    X, y = noisy_blobs(6, 4)
+    n_calls = iter(range(100))
+
+    def scoring(y_true, y_pred):
+        return value if always or next(n_calls) == 3 else 0.5
+
+    with pytest.raises(ValueError, match=r"the result of scoring=.* for each example must be"):
+        coupling_audit(
+            {"pl": DRFClassifier(learning="pl")}, X, y, inference={"MPM": "mpm"}, cv=KFold(3), scoring=scoring
+        )
+
+
 def test_audit_counts_labels_that_a_fold_lacks_as_errors():
     X, y = noisy_blobs(6, 4)
     y = y.astype("U3")
