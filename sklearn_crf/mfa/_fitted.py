@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from numbers import Integral
 from typing import Any
 
@@ -17,6 +18,7 @@ from sklearn_crf._numbers import replace_masked_values
 from sklearn_crf._own_methods import require_classes, require_numbers, require_optional_numbers
 from sklearn_crf._threads import count_threads, make_range_runner
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
+from sklearn_crf.distributed import Shards, call_on_each_shard, score_shards
 from sklearn_crf.encoding import require_rows, scale_sample_weight
 from sklearn_crf.mfa._densities import compute_factor_means, compute_joint_log_density, impute_conditional_means
 from sklearn_crf.mfa._input import ARRAYS, require_complete
@@ -96,6 +98,23 @@ def _check_fitted_arrays(mixture: Any) -> None:
     require_optional_numbers(mixture, optional)
 
 
+def _on_each_shard(method: Any) -> Any:
+    """Decorate a method of X; for Shards, it is called for each shard, and the results form a list."""
+
+    @wraps(method)
+    def call(self: Any, X: Any) -> Any:
+        return call_on_each_shard(self, method.__name__, X) if isinstance(X, Shards) else method(self, X)
+
+    return call
+
+
+def _weigh_correct_samples(mixture: Any, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+    """Return the total weight of the correctly classified samples of a shard, and the total weight of all samples."""
+    weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    total = float(weight.sum())
+    return (total * mixture.score(X, y, weight) if total else 0.0), total
+
+
 class FittedMixture(ClassifierMixin, BaseEstimator):
     """Base class of `MultiConditionalMFA`, with the methods that only need fitted attributes."""
 
@@ -171,6 +190,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         out[:, present] = found
         return out
 
+    @_on_each_shard
     def joint_log_likelihood(self, X: ArrayLike) -> np.ndarray:
         """Compute ``log P(x, c)``, where ``P(c)`` is ``class_prior_``.
 
@@ -194,8 +214,9 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
+        X : array-like of shape (n_samples, n_features), or Shards
+        y : array-like of shape (n_samples,), optional
+            Only if X is in memory. :class:`~sklearn_crf.Shards` contain y and ``sample_weight``.
         sample_weight : array-like of shape (n_samples,), optional
 
         Returns
@@ -205,13 +226,19 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If X is :class:`~sklearn_crf.Shards`, or y is not given.
+            If X is in memory and y is not given, or if y is given in addition to Shards.
         """
         check_is_fitted(self)
+        if isinstance(X, Shards):
+            right, total = map(sum, zip(*score_shards(self, _weigh_correct_samples, X, y, sample_weight), strict=True))
+            if not total:
+                raise ValueError("X has no sample of positive weight: there is nothing to score.")
+            return right / total
         if y is None:
             raise ValueError("score needs y, the class of each sample, got None.")
         return super().score(X, y, scale_sample_weight(sample_weight))
 
+    @_on_each_shard
     def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Compute ``log p(x)``, the log-density of each sample over all classes.
 
@@ -225,6 +252,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         """
         return logsumexp(self.joint_log_likelihood(X), axis=1)
 
+    @_on_each_shard
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
         """Predict ``log P(c | x)``, the log-probability of each class, with scores divided by ``temperature_``.
 
@@ -240,6 +268,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         joint = self._compute_log_joint(X, self._parameters) / getattr(self, "temperature_", 1.0)
         return joint - logsumexp(joint, axis=1, keepdims=True)
 
+    @_on_each_shard
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Predict ``P(c | x)``, the probability of each class.
 
@@ -253,6 +282,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         """
         return np.exp(self.predict_log_proba(X))
 
+    @_on_each_shard
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Predict the most probable class.
 
@@ -271,17 +301,21 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         run(lambda start, stop: joint[start:stop].argmax(axis=1, out=best[start:stop]), len(joint))
         return self.classes_[best]
 
-    def transform(self, X: ArrayLike) -> np.ndarray:
+    def transform(self, X: ArrayLike | Shards) -> np.ndarray | Shards:
         """Transform samples to the posterior means of the factors, ``E[z | x] = sum_s P(s | x) E[z | x, s]``.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or Shards
 
         Returns
         -------
         ndarray of shape (n_samples, n_factors)
+            For Shards, Shards that are transformed whenever a shard is loaded.
         """
+        if isinstance(X, Shards):
+            check_is_fitted(self)
+            return X.transformed(self)
         samples = self._check_samples(X)
         return self._evaluate(compute_factor_means, samples, self._parameters)
 

@@ -144,3 +144,38 @@ def test_what_cannot_be_done_is_said():
     with pytest.raises(ValueError, match=r"must map classes of y, which are \[0, 1, 2\], to numbers"):
         clone(mfa).set_params(class_weight={2: 1.0, 5: 2.0}).fit(Shards.from_arrays(PARTS))
     assert mfa.means_ is before
+
+
+@pytest.mark.parametrize(
+    "method", ["predict", "predict_proba", "predict_log_proba", "score_samples", "joint_log_likelihood"]
+)
+def test_methods_return_the_results_of_each_shard(method):
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=60)
+    X = rng.normal(size=(60, 3)) + y[:, np.newaxis]
+    parts = [(X[:20], y[:20]), (X[20:25], y[20:25]), (X[25:], y[25:])]
+    fitted = mixture(1, 1, max_iter=5, random_state=0).fit(X, y)
+    found = getattr(fitted, method)(Shards.from_arrays(parts))
+    assert isinstance(found, list)
+    for part, (own, _) in zip(found, parts, strict=True):
+        np.testing.assert_array_equal(part, getattr(fitted, method)(own))
+
+
+def test_scores_and_factors_of_shards():
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=60)
+    X, weight = rng.normal(size=(60, 3)) + y[:, np.newaxis], rng.random(60)
+    weight[:20] = 0
+    fitted = mixture(1, 1, max_iter=5, random_state=0).fit(X, y)
+    cuts = slice(20), slice(20, 25), slice(25, None)
+    shards = Shards.from_arrays([(X[cut], y[cut]) for cut in cuts])
+    weighed = Shards.from_arrays([(X[cut], y[cut], weight[cut]) for cut in cuts])
+    assert fitted.score(shards) == pytest.approx(fitted.score(X, y))
+    assert fitted.score(weighed) == pytest.approx(fitted.score(X, y, weight))
+    with pytest.raises(ValueError, match="do not pass y"):
+        fitted.score(shards, y)
+    with pytest.raises(ValueError, match="no sample of positive weight"):
+        fitted.score(Shards.from_arrays([(X[:20], y[:20], weight[:20])]))
+    factors = fitted.transform(shards).map(lambda shard, _: shard.load()[0])
+    for part, cut in zip(factors, cuts, strict=True):
+        np.testing.assert_array_equal(part, fitted.transform(X[cut]))
