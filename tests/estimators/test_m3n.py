@@ -608,3 +608,20 @@ def test_predictions_use_the_budget_for_many_examples():
     for inference in (None, "map"):
         for model, found in zip(field.models(X), field.predict(X, inference=inference), strict=True):
             assert_array_equal(found, AutoMap(budget="fast").map(model).labels)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_all_solvers_reach_the_optimum_with_sparse_edge_features(solver):
+    rng = np.random.default_rng(0)
+    y = [rng.integers(3, size=6) for _ in range(40)]
+    pairs = [2 * (labels[:-1] % 2) + labels[1:] % 2 for labels in y]
+    edge_features = [sp.csr_matrix((np.ones(5), (np.arange(5), columns)), shape=(5, 4)) for columns in pairs]
+    edges = np.column_stack([np.arange(5), np.arange(1, 6)])
+    X = [Example(np.eye(3)[own] + rng.normal(size=(6, 3)), edges, f) for own, f in zip(y, edge_features, strict=True)]
+    options = {"C": 0.1, "max_iter": 300, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = M3NClassifier(solver=solver, **options).fit(X, y)
+    expected = M3NClassifier(solver="one_slack", **options).fit(X, y)
+    assert min(found.loss_curve_) == pytest.approx(expected.loss_curve_[-1], rel=0.02)
+    assert found.score(X, y) == pytest.approx(expected.score(X, y), abs=0.05)
