@@ -91,7 +91,7 @@ def _table(number, scores, shape, f, path):
     number = number.astype(np.int64)
     if len(np.unique(number)) < len(number):
         raise ValueError(f"{path}: factor {f} lists an entry twice.")
-    if len(number) < _tuning.SPARSE_SHARE * size:
+    if len(shape) and len(number) < _tuning.SPARSE_SHARE * size:
         states = np.empty((len(number), len(shape)), dtype=np.int64)
         for k, length in enumerate(shape.tolist()):
             number, states[:, k] = np.divmod(number, length)

@@ -139,6 +139,21 @@ def test_fg_keeps_sparse_tables_sparse(tmp_path):
     assert_same_scores(found, model)
 
 
+@pytest.mark.parametrize("form", ["fg", "uai"])
+@pytest.mark.parametrize("scope", [(), (0,), (1, 0), (0, 1, 2)])
+@pytest.mark.parametrize("n_allowed", [0, 1, 2])
+def test_factors_with_few_allowed_states_round_trip(tmp_path, form, scope, n_allowed):
+    write, read = {"fg": (write_fg, read_fg), "uai": (write_uai, read_uai)}[form]
+    n_states = np.array([2, 3, 2])
+    table = np.full(n_states[list(scope)], -np.inf)
+    table.reshape(-1)[:n_allowed] = 0.5
+    model = FactorGraph.from_factors(n_states, [(scope, table)])
+    write(tmp_path / form, model)
+    found = read(tmp_path / form)
+    for labels in np.ndindex(*n_states):
+        assert score(found, labels) == pytest.approx(score(model, labels))
+
+
 def test_fg_has_nodes_without_factors(tmp_path):
     model = FactorGraph.from_factors([2, 3, 4], [((0,), np.zeros(2))])
     write_fg(tmp_path / "model.fg", model)
