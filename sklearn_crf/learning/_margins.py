@@ -225,7 +225,7 @@ class MarginLearning(Learning):
         by_blocks = self.by_planes and plan.solver.by_blocks
         if not by_blocks or self._goes_through_forests(plan, encoded, plan.solver):
             return {"max_nodes": 4096}
-        # Derivatives of several scores, one for each example of a batch, are not summed by edge if edges have own tables.
+        # If every edge has its own table, the derivatives of the examples of a batch cannot be summed separately.
         if encoded.has_sparse_edges:
             return {"max_nodes": 1}
         # The weights change after every mini-batch, so smaller batches allow more steps.

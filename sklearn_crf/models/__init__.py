@@ -50,6 +50,7 @@ from sklearn_crf.models._pairwise import (
     expand_edge_tables,
     replace_edge_weight,
     replace_unary,
+    require_states,
     score,
     subtract_labeling,
 )

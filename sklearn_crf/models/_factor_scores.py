@@ -15,6 +15,7 @@ from sklearn_crf.models._pairwise import (
     clamped,
     compute_labeling_statistics,
     compute_score_terms,
+    require_states,
 )
 
 
@@ -106,10 +107,7 @@ def _check_labels(
     model: FactorGraph, labels: np.ndarray, *, may_miss: bool = False, name: str = "labels"
 ) -> np.ndarray:
     labels = as_integers(labels, name, shape=(model.n_nodes,), kinds="iub")
-    wrong = (labels >= model.n_states) | ((labels < 0) & (not may_miss))
-    if wrong.any():
-        node = int(np.argmax(wrong))
-        raise ValueError(f"{name}[{node}] is {labels[node]}, but node {node} has {model.n_states[node]} states.")
+    require_states(labels, model.n_states, may_miss, name)
     return np.maximum(labels, -1)
 
 

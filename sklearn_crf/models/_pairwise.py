@@ -365,6 +365,14 @@ def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False, name:
     return np.maximum(labels, -1)
 
 
+def require_states(labels: np.ndarray, n_states: np.ndarray, may_miss: bool, name: str) -> None:
+    """Raise ValueError if a label is not a state of its node."""
+    wrong = (labels >= n_states) | ((labels < 0) & (not may_miss))
+    if wrong.any():
+        node = int(np.argmax(wrong))
+        raise ValueError(f"{name}[{node}] is {labels[node]}, but node {node} has {n_states[node]} states.")
+
+
 @singledispatch
 def check_allowed_states(model: Any) -> None:
     """Raise ValueError if a single node or a single factor forbids every labeling."""

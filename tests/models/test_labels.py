@@ -5,9 +5,10 @@ import pytest
 from labelled_calls import CALLS, COST, FACTORS, MARGINALS, MAY_MISS, MODEL, NEGATIVE, RIGHT, WRONG
 from numpy.testing import assert_array_equal
 
+from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import JunctionTree, TRWMessagePassing
-from sklearn_crf.models import check_labels, compute_label_excess
-from sklearn_crf.objectives import RelaxedLikelihood, loss_augmented
+from sklearn_crf.models import PairwiseModel, check_labels, compute_label_excess, factor_graph_of
+from sklearn_crf.objectives import Likelihood, Pseudolikelihood, RelaxedLikelihood, loss_and_gradient, loss_augmented
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -80,3 +81,15 @@ def test_costs_fit_the_model():
     for weight in (np.ones(3), np.ones((4, 1)), np.full(4, np.nan), 2.0):
         with pytest.raises(ValueError, match=r"node_weight must be finite, of shape \(4,\)"):
             loss_augmented(MODEL, RIGHT, COST, weight)
+
+
+@pytest.mark.parametrize("label", [2, 3])
+@pytest.mark.parametrize("kind", ["pairwise", "factors"])
+@pytest.mark.parametrize("objective", [None, Pseudolikelihood(), Likelihood(JunctionTree())], ids=repr)
+def test_labels_that_are_no_states_of_their_node_are_named(label, kind, objective):
+    model = PairwiseModel(lattice((3,)), np.zeros((3, 4)), [np.eye(4)], n_states=[3, 2, 4])
+    model = model if kind == "pairwise" else factor_graph_of(model)
+    with pytest.raises(ValueError, match=rf"labels\[1\] is {label}, but node 1 has 2 states"):
+        loss_and_gradient(model, [0, label, 2], objective=objective)
+    for labels in ([2, 1, 3], [2, -1, 3]):
+        assert np.isfinite(loss_and_gradient(model, labels, objective=objective)[0])

@@ -21,6 +21,7 @@ from sklearn_crf.models import (
     compute_label_excess,
     compute_score_terms,
     expand_factors,
+    require_states,
     rescore,
     subtract_labeling,
 )
@@ -288,6 +289,8 @@ def loss_and_gradient(
     labels = np.asarray(labels)
     if isinstance(model, PairwiseModel) and labels.shape == model.graph.shape:
         labels = labels.ravel()
+    if isinstance(model, PairwiseModel) and model.n_states is not None:
+        require_states(check_labels(model, labels, may_miss=True), model.n_states, True, "labels")
     with limit_blas_threads():
         found = chosen.loss_statistics(model, labels, n_threads=count_threads(n_jobs))
     if found.terms is None:
