@@ -236,7 +236,8 @@ class FastRisk(EmpiricalRisk):
 
     def __init__(self, objective, potentials, batches, *, n_jobs=None, seed=0):
         super().__init__(objective, potentials, batches, n_jobs=n_jobs, seed=seed)
-        self._chosen = applying(FAST_PATHS, objective, potentials, batches)
+        # A shard may have no batch, because none of its nodes has a label. Fast paths read their layout from batches.
+        self._chosen = applying(FAST_PATHS, objective, potentials, batches) if len(batches) else []
 
     @property
     def path(self):  # type: ignore[override]
