@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command.add_argument("result", type=Path, help="image file to write")
     command.add_argument("--noise", type=float, help="standard deviation of the noise; estimated by default")
     command.add_argument("--jpeg", action="store_true", help="remove JPEG blocks, which are detected by default")
-    command.add_argument("--mask", type=Path, help="image file that is not black where pixels are missing")
+    command.add_argument("--mask", type=Path, help="image file that is bright where pixels are missing")
     command.add_argument("--kernel", type=Path, help="image file of the kernel that blurred the image")
     command.add_argument("--scale", type=int, default=1, help="how many times larger the result is")
     command.add_argument("--quality", choices=("fast", "default", "high"), default="default", help="size of the model")
@@ -39,20 +39,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ImportError:
         parser.error("image files need scikit-image: pip install sklearn_crf[images]")
     try:
-        io.imsave(given.result, given.run(io, given), check_contrast=False)
+        found = given.run(io, given)
+        # If writing fails, a former file remains.
+        with TemporaryDirectory(dir=given.result.absolute().parent) as folder:
+            written = Path(folder, given.result.name)
+            io.imsave(written, found, check_contrast=False)
+            written.replace(given.result)
     except (OSError, ValueError) as error:
         parser.error(str(error))
 
 
 def _restore(io: Any, given: argparse.Namespace) -> np.ndarray:
     """Return the restored image."""
-    image = _read_image(io, given.image)
-    _require_writable(io, given.result, image)
-    mask = None if given.mask is None else _convert_to_grey(_read_image(io, given.mask)) > 0
-    kernel = None if given.kernel is None else _convert_to_grey(_read_image(io, given.kernel)).astype(np.float64)
+    image, alpha = _read_image(io, given.image)
+    _require_writable(io, given.result, image if alpha is None else np.dstack([image, alpha]))
+    mask = None if given.mask is None else _read_mask(io, given.mask)
+    kernel = None if given.kernel is None else _read_grey(io, given.kernel).astype(np.float64)
     noise = "auto" if given.noise is None else given.noise
     options = {"noise": noise, "jpeg": given.jpeg or "auto", "mask": mask, "kernel": kernel, "scale": given.scale}
-    return restore(image, **options, quality=given.quality, n_jobs=given.jobs)
+    found = restore(image, **options, quality=given.quality, n_jobs=given.jobs)
+    return found if alpha is None else np.dstack([found, alpha.repeat(given.scale, axis=0).repeat(given.scale, axis=1)])
 
 
 def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
@@ -78,15 +84,42 @@ def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
     return colours[field.predict(X, evidence=y, inference="map")[0]]
 
 
+def _read_mask(io: Any, path: Path) -> np.ndarray:
+    """Read a mask (H, W) of missing pixels, which are at least half as bright as the brightest pixel."""
+    grey = _read_grey(io, path)
+    if not grey.any():
+        raise ValueError(f"{path} is black or transparent everywhere: draw the missing pixels in white.")
+    # JPEG surrounds bright areas with dark ripples.
+    return grey >= grey.max() / 2
+
+
+def _read_grey(io: Any, path: Path) -> np.ndarray:
+    """Read an image file; return, for each pixel, the largest value of its colours, or 0 if it is transparent."""
+    return _read_colours(io, path).max(axis=2)
+
+
 def _read_colours(io: Any, path: Path) -> np.ndarray:
     """Read an image file as red, green and blue, (H, W, 3); transparent pixels become black."""
-    image = _read_image(io, path)
-    image = np.repeat(image[..., np.newaxis], 3, axis=2) if image.ndim == 2 else image
-    return image[..., :3] * (image[..., 3:] > 0) if image.shape[2] == 4 else image[..., :3]
+    image, alpha = _read_image(io, path)
+    image = image if image.ndim == 3 else np.repeat(image[..., np.newaxis], 3, axis=2)
+    return image if alpha is None else image * (alpha > 0)[..., np.newaxis]
 
 
-def _read_image(io: Any, path: Path) -> np.ndarray:
-    """Read an image file upright, and with red, green and blue instead of the colours of print."""
+def _read_image(io: Any, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """Read an image file as grey values (H, W) or colours (H, W, 3), and its alpha channel (H, W) or None."""
+    image = _read_pixels(io, path)
+    image = image[0] if image.ndim == 4 and len(image) == 1 else image
+    if image.ndim == 2:
+        return image, None
+    if image.ndim != 3 or image.shape[2] > 4:
+        raise ValueError(f"{path} has shape {image.shape}: save one image, in grey or colour.")
+    n_colours = 1 if image.shape[2] < 3 else 3
+    colours = image[..., 0] if n_colours == 1 else image[..., :3]
+    return colours, image[..., n_colours] if image.shape[2] > n_colours else None
+
+
+def _read_pixels(io: Any, path: Path) -> np.ndarray:
+    """Read all channels of an image file, upright, and with red, green and blue instead of the colours of print."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
@@ -113,11 +146,6 @@ def _require_writable(io: Any, path: Path, image: np.ndarray) -> None:
                 f"{path} cannot hold an image of {image.dtype} with {n_channels} channels ({error}): name a .tif file, "
                 "which can, or convert the image first."
             ) from error
-
-
-def _convert_to_grey(image: np.ndarray) -> np.ndarray:
-    """Return, for each pixel, the largest value of its colour channels; the alpha channel is ignored."""
-    return image if image.ndim == 2 else image[..., :3].max(axis=2)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,66 @@ def test_command_says_what_is_wrong(files):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("n_colours", [1, 3])
+def test_alpha_is_separated_from_colours(tmp_path, n_colours, dtype):
+    rng, top = np.random.default_rng(0), np.iinfo(dtype).max
+    photo, painted = rng.integers(top, size=(24, 30, n_colours)).astype(dtype), np.zeros((24, 30), bool)
+    painted[5:9] = True
+    alpha = rng.integers(top, size=(24, 30)).astype(dtype)
+    names = [str(tmp_path / name) for name in ("photo.tif", "mask.tif", "out.tif")]
+    colours = photo if n_colours == 3 else photo[..., 0]
+    io.imsave(names[0], np.dstack([photo, alpha]), check_contrast=False)
+    # White everywhere, but opaque only where it was painted.
+    white = np.full((24, 30, n_colours), top, dtype)
+    io.imsave(names[1], np.dstack([white, (top * painted).astype(dtype)]), check_contrast=False)
+    for options, scale in ((["--mask", names[1]], 1), (["--scale", "2"], 2)):
+        main(["restore", names[0], names[2], *options])
+        found = io.imread(names[2])
+        expected = restore(colours, scale=scale, mask=painted if scale == 1 else None)
+        np.testing.assert_array_equal(found[..., :-1], expected.reshape(*expected.shape[:2], -1))
+        np.testing.assert_array_equal(found[..., -1], alpha.repeat(scale, axis=0).repeat(scale, axis=1))
+
+
+def test_images_of_one_frame_and_masks_with_ripples_are_read(files):
+    image_module = pytest.importorskip("PIL.Image", reason="photographs need Pillow")
+    image_module.open(files / "photo.png").save(files / "photo.gif")
+    image_module.open(files / "mask.png").save(files / "mask.jpg", quality=50)
+    assert np.count_nonzero(io.imread(files / "mask.jpg")) > np.count_nonzero(io.imread(files / "mask.png"))
+    for photo in ("photo.gif", "photo.png"):
+        main(["restore", str(files / photo), str(files / "out.png"), "--mask", str(files / "mask.jpg")])
+        given = io.imread(files / photo).reshape(24, 30, 3)
+        np.testing.assert_array_equal(
+            io.imread(files / "out.png"), restore(given, mask=io.imread(files / "mask.png") > 0)
+        )
+
+
+@pytest.mark.parametrize("n_channels", [1, 2, 3, 4])
+def test_masks_without_missing_pixels_are_errors(files, n_channels, capsys):
+    mask = np.zeros((24, 30, n_channels), dtype=np.uint8)
+    if n_channels in (2, 4):
+        mask[5:9, :, -1] = 255
+    io.imsave(files / "empty.tif", mask if n_channels > 1 else mask[..., 0], check_contrast=False)
+    with pytest.raises(SystemExit):
+        main(["restore", str(files / "photo.png"), str(files / "out.png"), "--mask", str(files / "empty.tif")])
+    assert "draw the missing pixels in white" in capsys.readouterr().err
+
+
+def test_failed_writing_keeps_the_former_file(files, monkeypatch):
+    former = (files / "mask.png").read_bytes()
+
+    def fail(path, image, **_):
+        path.write_bytes(b"half")
+        if image.shape[0] > 8:
+            raise OSError("no space")
+
+    monkeypatch.setattr(io, "imsave", fail)
+    with pytest.raises(SystemExit):
+        main(["restore", str(files / "photo.png"), str(files / "mask.png")])
+    assert (files / "mask.png").read_bytes() == former
+    assert sorted(path.name for path in files.iterdir()) == ["mask.png", "photo.png"]
+
+
 WRITABLE = {
     "float, PNG": (np.zeros((24, 30), dtype=np.float32), "out.png", "float32 with 1 channels"),
     "alpha, JPEG": (np.zeros((24, 30, 4), dtype=np.uint8), "out.jpg", "uint8 with 4 channels"),
