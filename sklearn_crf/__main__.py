@@ -126,6 +126,8 @@ def _read_pixels(io: Any, path: Path) -> np.ndarray:
         with Image.open(path) as file:
             if file.mode == "CMYK":
                 file = file.convert("RGB")
+            elif "transparency" in file.info and file.mode in ("L", "P", "RGB") and getattr(file, "n_frames", 1) == 1:
+                file = file.convert("RGBA")  # one colour is transparent
             elif file.getexif().get(0x0112, 1) == 1:  # orientation of the camera
                 return io.imread(path)
             return np.asarray(ImageOps.exif_transpose(file))

@@ -142,6 +142,23 @@ def test_command_labels_by_strokes(tmp_path):
     assert np.mean((found == expected).all(axis=2)) > 0.95
 
 
+@pytest.mark.parametrize("mode", ["P", "L", "RGB"])
+def test_a_transparent_colour_is_no_stroke(files, mode):
+    image_module = pytest.importorskip("PIL.Image", reason="photographs need Pillow")
+    grey = np.full((24, 30), 90, dtype=np.uint8)  # the background
+    grey[8:12, 3:9], grey[8:12, 20:26] = 200, 255
+    strokes = image_module.fromarray(grey).convert(mode)
+    strokes.save(files / "key.png", transparency=(90, 90, 90) if mode == "RGB" else strokes.getpixel((0, 0)))
+    opaque = np.dstack([grey, grey, grey, np.where(grey == 90, 0, 255).astype(np.uint8)])
+    io.imsave(files / "alpha.png", opaque, check_contrast=False)
+    found = []
+    for name in ("key.png", "alpha.png"):
+        main(["label", *(str(files / each) for each in ("photo.png", name, "out.png"))])
+        found.append(io.imread(files / "out.png"))
+    assert set(np.unique(found[0])) <= {200, 255}
+    np.testing.assert_array_equal(*found)
+
+
 def test_labels_do_not_depend_on_the_type_of_the_image(tmp_path):
     rng = np.random.default_rng(0)
     halves = np.where(np.arange(30) < 15, 100, 140)[np.newaxis, :, np.newaxis] * np.ones((24, 1, 3))
