@@ -36,8 +36,8 @@ def alternate_with_trees(
     risk: Any,
     value: Callable[[np.ndarray], float],
     tol: float,
-) -> None:
-    """Minimise in turn over the weights and over the trees of the bound of each example.
+) -> bool:
+    """Minimise in turn over the weights and the trees of each example's bound; return whether no trees help further.
 
     The bound is jointly convex in the weights and the probabilities of trees, so the minima fall towards the joint
     minimum.
@@ -51,8 +51,9 @@ def alternate_with_trees(
         risk.summed(choose_trees, coef, tol, changes=True)
         after = value(coef)
         if before - after <= tol * abs(after):
-            return
+            return True
         coef = train(coef)
+    return False
 
 
 def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray | None = None) -> np.ndarray:

@@ -184,7 +184,7 @@ class Relaxation(SmoothLearning):
         def train(coef):
             self._minimize_for_trees(problem, start if coef is None else np.array(coef), plan, run)
             record = problem.record
-            goes_on = chooses_trees(self.trees) and record.converged and record.n_iter <= run.max_iter
+            goes_on = chooses_trees(self.trees) and record.converged and record.n_iter < run.max_iter
             return record.coef if goes_on else None
 
         def value(coef):
@@ -192,8 +192,11 @@ class Relaxation(SmoothLearning):
             problem.evaluate(coef)
             return problem.value(coef)
 
-        alternate_with_trees(train, problem.risk, value, run.tol)
-        return problem.record
+        is_done, record = alternate_with_trees(train, problem.risk, value, run.tol), problem.record
+        if chooses_trees(self.trees) and record.converged and not is_done:
+            record.converged, record.stop_reason = False, "STOP: max_iter reached while trees were chosen"
+            warn_unconverged("Trees were still being chosen after max_iter iterations: increase max_iter", problem)
+        return record
 
     def _minimize_for_trees(self, problem, start, plan, run):
         """Minimise over the weights, for trees that do not change; store the result in the record of the problem."""
@@ -465,7 +468,7 @@ class DualRelaxation(OneProblem):
                 return
         record.converged = False
         record.stop_reason = "STOP: max_iter reached while completed labels still changed the weights"
-        warn_unconverged("Completing missing labels still changed the weights: increase max_iter", again)
+        warn_unconverged("Completing missing labels still changed the weights: increase max_iter", problem)
 
 
 def _ascend_dual(problem, start, run, remedy):

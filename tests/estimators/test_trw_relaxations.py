@@ -127,6 +127,17 @@ def test_optimal_trees_are_those_of_learned_edge_probabilities():
     assert max(nested, divided) < covering
 
 
+@pytest.mark.parametrize("kind", [Relaxation, DualRelaxation])
+def test_fits_that_end_before_trees_are_chosen_have_not_converged(kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4, 3, 3, 2))
+    y = (X[..., 0] + rng.normal(size=(4, 3, 3)) > 0).astype(int)
+    options = {"C": 10, "pairwise": "potts", "fit_intercept": False, "tol": 1e-4}
+    for max_iter in range(1, 10):
+        with pytest.warns(ConvergenceWarning):
+            assert not TRWCRF(learning=kind(trees="optimal"), **options, max_iter=max_iter).fit(X, y).converged_
+
+
 def test_optimal_trees_are_chosen_between_minimisations(monkeypatch):
     X, y = lattices()
     chosen, trained, choose = [], [], _tighten_bound.choose_trees
