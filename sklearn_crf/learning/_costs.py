@@ -154,7 +154,7 @@ def _add_factor_costs(cost: dict[str, float], batch: Any) -> Any:
     """Return the batch with an additional fixed factor, which holds the cost, for each labelled factor with a cost."""
     # cost: cost of a factor of each type that has one
     example, found = batch.example, []
-    for name in example.factors.keys() & cost:
+    for name in filter(cost.__contains__, example.factors):
         scope = example.factors[name].scope
         found += [
             (nodes, SparseTable(truth[np.newaxis], np.zeros(1), default=cost[name]))
