@@ -301,3 +301,9 @@ def test_reports_take_one_weight_per_example_or_node(weight):
     options = {"sample_weight": weight, "output_dict": True}
     report = node_classification_report(true, found, **options)
     assert report["accuracy"] == pytest.approx(node_accuracy_score(true, found, sample_weight=weight))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_probabilities_may_come_from_lower_precision(dtype):
+    proba = np.array([[1 + 1.2e-7, 0.0], [0.25, 0.75]], dtype=dtype)
+    assert node_log_likelihood_score([0, 1], proba, labels=[0, 1]) == pytest.approx(np.log(0.75) / 2)

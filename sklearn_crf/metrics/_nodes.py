@@ -274,7 +274,8 @@ def node_log_likelihood_score(
     if proba.dtype.kind not in "biuf":
         raise ValueError(f"y_proba must hold numbers, got {proba.dtype}.")
     proba = proba if proba.dtype.kind == "f" else proba.astype(np.float64)
-    wrong = proba[~((proba >= 0) & (proba <= 1 + np.sqrt(np.finfo(proba.dtype).eps)))]
+    # Probabilities may have been computed in lower precision than the precision of the array.
+    wrong = proba[~((proba >= 0) & (proba <= 1 + np.sqrt(np.finfo(np.float32).eps)))]
     if wrong.size:
         raise ValueError(f"y_proba must hold probabilities from 0 to 1, found {wrong[0]:g}: pass predict_proba(X).")
     order = np.argsort(labels)
