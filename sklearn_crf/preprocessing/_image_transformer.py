@@ -96,7 +96,6 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
 
     def _check_fitted(self) -> None:
         as_integer(self.n_channels_, "n_channels_", lowest=1)
-        self._check_parameters()
 
     @fits
     def fit(self, X: ArrayLike, y: Any = None) -> ImageTransformer:

@@ -1,5 +1,6 @@
 """Conversion of dictionaries of token features to sparse chains."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -286,3 +287,9 @@ def test_errors_name_the_shard():
 def test_sets_are_read_in_an_order_that_no_process_changes():
     vectorizer = SequenceVectorizer().fit([[{"a": {"d", "a", "c", "b"}}, frozenset("zyx")]])
     assert vectorizer.get_feature_names_out().tolist() == ["a:a", "a:b", "a:c", "a:d", "x", "y", "z"]
+
+
+def test_copies_do_not_depend_on_parameters_set_after_the_fit():
+    fitted = SequenceVectorizer().fit([[["a"], ["b"]]])
+    copied = copy.deepcopy(fitted.set_params(edge_features=neighbours)).set_params(edge_features=None)
+    assert_array_equal(copied.transform([[["b"]]])[0].toarray(), [[0, 1]])
