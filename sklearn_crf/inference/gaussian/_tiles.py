@@ -134,7 +134,8 @@ def _solve_tile(model_of, shape, solver, tile, window, former, and_also, n_threa
         found = own.marginals(model, init=mean, n_threads=n_threads)
         mean, left = found.mean, model.h - model.product(found.mean)
         excess = np.linalg.norm(left) / (tol * np.linalg.norm(model.h) or np.inf)
-        if excess <= 1.0 or found.residual > own.tol:
+        # End if the solver cannot become more accurate, or if a value is NaN.
+        if not (excess > 1.0 and found.residual <= own.tol):
             break
         own.tol /= 2 * excess
     rows, columns = tile.inside(window)
