@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("image files need scikit-image: pip install sklearn_crf[images]")
     try:
         found = given.run(io, given)
-        # If writing fails, a former file remains.
+        # Write to a temporary file first. If writing fails, an existing result file is kept.
         with TemporaryDirectory(dir=given.result.absolute().parent) as folder:
             written = Path(folder, given.result.name)
             io.imsave(written, found, check_contrast=False)
@@ -85,16 +85,16 @@ def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
 
 
 def _read_mask(io: Any, path: Path) -> np.ndarray:
-    """Read a mask (H, W) of missing pixels, which are at least half as bright as the brightest pixel."""
+    """Read a mask (H, W) that is true at missing pixels: pixels at least half as bright as the brightest pixel."""
     grey = _read_grey(io, path)
     if not grey.any():
         raise ValueError(f"{path} is black or transparent everywhere: draw the missing pixels in white.")
-    # JPEG surrounds bright areas with dark ripples.
+    # JPEG compression surrounds bright areas with dark ripples, which are not part of the mask.
     return grey >= grey.max() / 2
 
 
 def _read_grey(io: Any, path: Path) -> np.ndarray:
-    """Read an image file; return, for each pixel, the largest value of its colours, or 0 if it is transparent."""
+    """Read an image file as grey values (H, W): the largest colour value of each pixel, or 0 if it is transparent."""
     return _read_colours(io, path).max(axis=2)
 
 
@@ -119,7 +119,7 @@ def _read_image(io: Any, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _read_pixels(io: Any, path: Path) -> np.ndarray:
-    """Read all channels of an image file, upright, and with red, green and blue instead of the colours of print."""
+    """Read all channels of an image file. Rotate photographs upright, and convert CMYK colours to RGB."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
@@ -127,7 +127,7 @@ def _read_pixels(io: Any, path: Path) -> np.ndarray:
             if file.mode == "CMYK":
                 file = file.convert("RGB")
             elif "transparency" in file.info and file.mode in ("L", "P", "RGB") and getattr(file, "n_frames", 1) == 1:
-                file = file.convert("RGBA")  # one colour is transparent
+                file = file.convert("RGBA")  # the file declares one colour transparent
             elif file.getexif().get(0x0112, 1) == 1:  # orientation of the camera
                 return io.imread(path)
             return np.asarray(ImageOps.exif_transpose(file))
@@ -136,7 +136,7 @@ def _read_pixels(io: Any, path: Path) -> np.ndarray:
 
 
 def _require_writable(io: Any, path: Path, image: np.ndarray) -> None:
-    """Raise ValueError unless an image of this type and number of channels can be written to a file of this name."""
+    """Raise ValueError if the file format cannot store images of this type and number of channels."""
     if not path.absolute().parent.is_dir():
         raise ValueError(f"{path} cannot be written, because its folder does not exist: create the folder first.")
     with TemporaryDirectory() as folder:

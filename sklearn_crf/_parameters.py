@@ -1,4 +1,4 @@
-"""Helpers for scikit-learn's interface: nested parameters, missing labels, and the type in successive halving."""
+"""Helpers for scikit-learn's interface: nested parameters, missing labels and successive halving."""
 
 from collections.abc import Mapping
 from inspect import currentframe
@@ -21,7 +21,7 @@ def require_objects(estimator: Any, params: Mapping[str, Any], examples: Mapping
 
 
 def get_missing_label(estimator: Any) -> Any:
-    """Return the label of unlabelled nodes of a classifier, also of a classifier in a pipeline or a meta-estimator."""
+    """Return the ``missing_label`` of a classifier, which may be inside a pipeline or a meta-estimator."""
     while estimator is not None and not hasattr(estimator, "missing_label"):
         if hasattr(estimator, "steps"):
             estimator = estimator.steps[-1][1]

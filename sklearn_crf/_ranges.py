@@ -47,7 +47,10 @@ def estimate_color_range(images: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def convert_to_bytes(image: np.ndarray) -> np.ndarray:
-    """Return an image in float32, rescaled from the range of its type, or else of its values, to 0 to 255."""
+    """Rescale an image to the range 0 to 255, in float32.
+
+    The original range is the range of the image's type. If this type has no range, it is estimated from the values.
+    """
     low, high = get_type_range(image) or estimate_color_range([image])
     # float32 holds the product of 255 and any 16-bit integer exactly.
     return (BYTES[1] * (image.astype(np.float32) - np.float32(low)) / np.float32(high - low)).astype(np.float32)

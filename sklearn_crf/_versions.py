@@ -51,12 +51,12 @@ class HoldsOptions(BaseEstimator):
         restore_options(self, state, type(self)._check_fitted)
 
     def _check_fitted(self) -> None:
-        """Raise an error if methods could not use the fitted attributes."""
+        """Raise an error if fitted attributes are invalid, for example because the pickle is damaged."""
 
 
 def restore_options(estimator, state, check=None):
     """Restore the state of an estimator from a pickle, with defaults for parameters that the pickle lacks."""
-    # check: function of a fitted estimator that raises an error if methods could not use the fitted attributes
+    # check: function of a fitted estimator that raises an error if fitted attributes are invalid
     BaseEstimator.__setstate__(estimator, defaults_of(type(estimator).__init__) | state)
     is_fitted = any(name.endswith("_") and not name.startswith("_") for name in vars(estimator))
     if check is not None and is_fitted:
@@ -73,7 +73,7 @@ def defaults_of(init):
 
 
 def get_versioned_state(estimator):
-    """Return the state to be pickled, with the version of this package, and with the names of all attributes."""
+    """Return the state to pickle. It includes the version of this package and the names of all attributes."""
     state = BaseEstimator.__getstate__(estimator)
     return {**state, "_sklearn_crf_version": sys.modules[__package__].__version__, "_sklearn_crf_names": [*state]}
 

@@ -188,7 +188,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
-            Features of the rows. The learning method of the field determines the treatment of NaN.
+            Features of the rows. The option ``missing_features`` of the learning method determines how NaN is treated.
         y : array-like or sparse matrix of shape (n_samples, n_labels)
             Labels of each row, as zeros and ones. With any other two values, the larger value means that the row has
             the label. NaN and None mark unknown labels. If the values of y are 0, 1 and -1, then -1 also

@@ -58,10 +58,10 @@ def refine(
         of 255 and twice 255, and otherwise the range of the values. Isolated colours, such as -9999, are clipped to the
         range of the other colours.
     lattice_ndim : int, default=None
-        Number of axes of the lattice: 2 for images, 3 for volumes. None uses all axes of ``probabilities`` but the
-        last; if these are three or more, ``lattice_ndim`` or ``spacing`` must be given. If ``probabilities`` has one
-        more axis, the first axis enumerates images or volumes that are refined one by one, with a common range of
-        colours.
+        Number of axes of the lattice: 2 for images, 3 for volumes. None uses all axes of ``probabilities`` except the
+        last. If this leaves three or more axes, ``lattice_ndim`` or ``spacing`` must be given. If ``probabilities`` has
+        an additional first axis, this axis enumerates images or volumes. They are refined one by one, with a common
+        range of colours.
     spacing : sequence of float, optional
         Distance between neighbours along each axis of the lattice.
     clip : float, default=1e-5
@@ -82,8 +82,8 @@ def refine(
     ------
     ValueError
         If probabilities are negative or do not add up to one, the image has another size, or a bandwidth is not
-        positive or too small. If ``probabilities`` may be a volume or many images, and ``lattice_ndim`` is not given.
-        If there are logits of only one class.
+        positive or too small. If ``probabilities`` could be one volume or several images, and neither
+        ``lattice_ndim`` nor ``spacing`` is given. If there are logits of only one class.
     MemoryError
         If the lattices would need more than ``max_memory``.
 

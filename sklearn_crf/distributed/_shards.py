@@ -343,7 +343,7 @@ class Shards:
         )
 
     def _having(self, held: Iterable[Shard]) -> "Shards":
-        """Return a copy that holds other shards."""
+        """Return Shards with the same client and options, but other shards."""
         shards = type(self).__new__(type(self))
         shards._hold(list(held), self._client, self._keep)
         return shards
@@ -387,7 +387,7 @@ def _count_result(function, shard, broadcast):
 
 
 def take_shards(shards: Shards, numbers: Iterable[int]) -> Shards:
-    """Return the shards at the given places, which are numbered anew."""
+    """Return the shards with the given numbers, renumbered from 0."""
     held = [shards._shards[number] for number in numbers]
     if len(held) == len(shards):
         return shards

@@ -177,11 +177,11 @@ class Encoded:
         return self.array[start:stop].reshape(-1, self.n_features)
 
     def map_array(self, function: Callable) -> Any:
-        """Return the array of features converted by a function that processes each node separately."""
+        """Return the array of features after applying a function that processes each node separately."""
         return function(self.array)
 
     def iterate_nodes(self, weight: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yield features, (n, n_features), and the weights of their nodes, (n,), given the weights of the examples."""
+        """Yield the features (n, n_features) and the weights (n,) of nodes, given the weights of the examples."""
         if self.layout == "nodes":
             yield self.array, weight
             return

@@ -473,7 +473,7 @@ def sort_cost_by_class(cost, classes):
 
 
 def check_cost(cost, n_classes):
-    """Return the costs of nodes as an array (n_classes, n_classes) float64, after checking them."""
+    """Check the costs of nodes, and return them as an array (n_classes, n_classes) float64."""
     if isinstance(cost, list) and len({np.size(row) for row in cost}) > 1:
         raise ValueError(
             f"cost must be a matrix of shape ({n_classes}, {n_classes}), got a list of rows of different lengths: "

@@ -50,7 +50,7 @@ def encode_X(
         # The number of axes is as in fit. Otherwise, a single image (H, W, F) would be read as a set of chains.
         lattice_ndim = getattr(estimator, "lattice_ndim_", None)
     if not reset and lattice_ndim != 0 and is_listed(X) and not len(X):
-        # An empty list, such as an empty shard, is read as a list of one empty example, which is then removed.
+        # Read an empty list, such as an empty shard, as a list of one empty example, and then remove this example.
         nothing: Any = Example(np.zeros((0, estimator.n_features_in_)), []) if lattice_ndim is None else []
         options = {"connectivity": connectivity, "edge_features": edge_features, "edge_types": edge_types}
         found = encode_X([nothing], lattice_ndim=lattice_ndim, estimator=estimator, reset=False, **options)

@@ -53,7 +53,7 @@ def is_listed(X):
 
 
 def has_nodes(X: Any) -> bool:
-    """Return whether some example of X has a node, which is a row or an element of a lattice."""
+    """Return whether any example of X has a node: a row, or an element of a lattice."""
     return any(map(_has_nodes, X)) if is_listed(X) else _has_nodes(X)
 
 

@@ -77,7 +77,7 @@ class FieldClassifier(TrainableField):
             Known labels, in the form of y, with ``missing_label`` for unknown labels. Unknown labels are predicted
             given the known labels.
         inference : str or Inference, optional
-            Inference for prediction. None uses the inference of the estimator. Fields with a ``cost`` need marginals.
+            Inference for prediction. None uses the inference of the estimator. ``cost`` needs marginals.
 
         Returns
         -------
@@ -476,8 +476,8 @@ class FieldClassifier(TrainableField):
         -------
         LogLikelihood
             Log-likelihoods computed by the inference of marginals. If the log-partition of the inference is an upper
-            bound, the log-likelihoods are lower bounds. The value is -inf if the labels are impossible: if one of them
-            is not in ``classes_``, or if every completion of the known labels is forbidden.
+            bound, the log-likelihoods are lower bounds. Impossible labels have the value -inf. Labels are impossible
+            if one of them is not in ``classes_``, or if every completion of the known labels is forbidden.
 
         Raises
         ------

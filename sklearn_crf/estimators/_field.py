@@ -101,8 +101,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         :class:`~sklearn_crf.inference.Inference`, which is cloned, with nested parameters such as
         ``inference__max_iter``.
     cost : array-like of shape (n_classes, n_classes) or ErrorCost, optional
-        ``cost[a, b]`` is the cost of predicting class a if b is true, in the order of ``classes`` if it is given, else
-        of ``classes_``. It is non-negative, and zero if a equals b. A frame is read by the names of its rows and
+        ``cost[a, b]`` is the cost of predicting class a if b is true, in the order of ``classes`` or, by default,
+        ``classes_``. It is non-negative, and zero if a equals b. A frame is read by the names of its rows and
         columns. Predictions minimise the expected cost under the marginals (Jancsary 2012, Eq. 42 to 47). Margins and
         the expected cost of truncated learning use these costs in training. An
         :class:`~sklearn_crf.learning.ErrorCost` also has costs of edges and factors. None means a cost
@@ -110,9 +110,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     weights : {"auto", "all", "seen"}, default="all"
         Pairs of a feature and a label that have weights: all pairs, or only pairs seen in training. With "seen", pairs
         of labels that no edge joins in training have no weight either. "seen" needs sparse features. With "auto", only
-        seen pairs have weights for sparse edge features, and for node features if all pairs would have more than
-        100,000 weights. All pairs of node features have weights with two classes, plain rows or unlabelled nodes, and
-        all pairs of any features with :class:`~sklearn_crf.Shards` or ``partial_fit``.
+        seen pairs have weights for sparse edge features, and for sparse node features if all pairs would have more than
+        100,000 weights. However, all pairs of node features have weights for two classes, for plain rows and if nodes
+        are unlabelled. With :class:`~sklearn_crf.Shards` or ``partial_fit``, all pairs have weights.
     class_weight : dict, "balanced" or None, default=None
         Weights of classes. "balanced" weights are inversely proportional to the weighted numbers of nodes. If the loss
         is a sum over nodes ("pseudolikelihood", "piecewise") or has costs of errors, the weights multiply the loss or

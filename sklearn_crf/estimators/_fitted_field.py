@@ -144,7 +144,7 @@ class FieldParameters:
         )
 
     def decision_cost(self, classes: np.ndarray) -> np.ndarray:
-        """Return the costs of errors that prediction minimises, (K, K), after checking them."""
+        """Check the costs of errors that prediction minimises, and return them as an array (K, K)."""
         return decision_costs(sort_costs(self.given.cost, self.given.classes), len(classes))
 
     def fitted(self, encoded: Any = None, attributes: dict[str, Any] | None = None) -> "FittedField":
@@ -322,7 +322,7 @@ class FittedField(FieldParameters):
 
 
 def require_marginals_for_cost(decoding: NamedInference) -> None:
-    """Raise ValueError if prediction with a cost of errors would not use marginals."""
+    """Raise ValueError if prediction with costs of errors would use MAP inference instead of marginals."""
     if decoding.rule == "map":
         raise ValueError(
             "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."

@@ -87,7 +87,10 @@ def log_likelihood_terms(model, labels, n_classes, inference, n_threads):
 
 
 def _sum_out(model, inference, n_threads):
-    """Return terms of the log-partition, -inf in components without an allowed labeling, and the kinds of bounds."""
+    """Return the terms of the log-partition, one for each node, and the kinds of bounds.
+
+    Terms are -inf in components without an allowed labeling.
+    """
     try:
         terms, bound = _compute_log_z_terms(model, inference, n_threads)
         return terms, [bound]
@@ -97,7 +100,7 @@ def _sum_out(model, inference, n_threads):
     n_components = (model if isinstance(model, FactorGraph) else model.graph).n_components
     if n_components == 1:
         return np.full(model.n_nodes, -np.inf), ["exact"]
-    # Halves find the components without an allowed labeling in few steps, because most components have one.
+    # Bisection needs few steps, because most components have an allowed labeling.
     terms, bounds, is_first = np.empty(model.n_nodes), list[str | None](), np.arange(n_components) < n_components // 2
     for half in (is_first, ~is_first):
         part, nodes = extract_components(model, half)

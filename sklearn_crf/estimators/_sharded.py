@@ -39,7 +39,7 @@ class ShardedExamples:
         # Callbacks only run in this process, so shards get a copy of the estimator without callbacks.
         self._reader = reader = replace(reader, estimator=type(field)(**field.get_params(deep=False)))
         found = shards.map(_survey, reader)
-        # Shards without nodes are left out, but their examples count in lists with one entry for each example.
+        # Leave out shards without nodes. Their examples still have entries in lists with one entry for each example.
         ends = np.cumsum([0] + [part.n_examples for part in found])
         filled = [number for number, part in enumerate(found) if part.has_nodes]
         if not filled:
@@ -116,7 +116,7 @@ class _Survey(NamedTuple):
     n_examples: int
     vector_level: str
     has_nodes: bool = True
-    outline: encoding.Outline | None = None  # None if there are no nodes, or missing features that are not yet filled
+    outline: encoding.Outline | None = None  # None without nodes, or before missing features are filled
     labels: Any = ()
 
 

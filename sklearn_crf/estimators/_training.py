@@ -176,7 +176,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
 
 
 def _extend_types(known: Any, former: dict | None, examples: Any, classes: np.ndarray) -> tuple[Any, dict | None]:
-    """Add the types of factors of new examples, and their joint states, to potentials and to the state of training."""
+    """Add new types of factors and new joint states to the potentials and to the state of training."""
     # known: FactorPotentials of all former examples; former: state of training, or None after a call of fit
     potentials = known.extended(collect_allowed_types(examples.encoded, classes, examples.batches))
     if former is not None:

@@ -277,7 +277,7 @@ def compute_least_difference_scale(encoded, form):
 
 
 def require_terms(plan: Any, found: bool) -> None:
-    """Raise ValueError unless the loss has terms, which pseudolikelihood needs labelled neighbourhoods for."""
+    """Raise ValueError if the loss has no terms, such as pseudolikelihood without a labelled neighbourhood."""
     if not found:
         raise ValueError(
             f"y has no labelled node whose neighbours are all labelled, but learning={plan.learning.name!r} needs such "

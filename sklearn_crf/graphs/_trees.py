@@ -106,7 +106,7 @@ class SpanningTrees(ChecksPickles):
         # tree: (E,) of bool
         if not 0 < step < 1:
             raise ValueError(f"step must lie between 0 and 1, got {step!r}.")
-        # Only the new tree needs checks.
+        # Check only the new tree.
         new = type(self)(self.graph, np.asarray(tree, dtype=bool)[None])
         trees = np.concatenate((self.trees, new.trees))
         is_even = np.all(self.weights == self.weights[0]) and np.isclose(step, 1 / len(trees), rtol=1e-12)

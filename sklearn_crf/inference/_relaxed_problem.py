@@ -279,7 +279,7 @@ class ProgramRows:
         self.right: list[Any] = []
 
     def add(self, blocks: list[tuple], n_rows: int, right: Any = 0.0) -> int:
-        """Add rows given as blocks of (row, column, value), and return the index of the first row."""
+        """Add rows, given as blocks of (row, column, value); return the index of the first added row."""
         for rows, columns, values in blocks:
             self.rows.append(self.n + np.asarray(rows))
             self.columns.append(columns)
@@ -289,7 +289,7 @@ class ProgramRows:
         return self.n - n_rows
 
     def arrays(self, kind: str, n_columns: int) -> dict[str, Any]:
-        """Return the matrix and the right-hand sides by their names in linprog, or no entries if there are no rows."""
+        """Return the matrix and the right-hand sides as arguments of linprog; return no arguments without rows."""
         if not self.n:
             return {}
         entries = (np.concatenate(self.values), (np.concatenate(self.rows), np.concatenate(self.columns)))

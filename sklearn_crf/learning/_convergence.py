@@ -37,14 +37,15 @@ def alternate_with_trees(
     value: Callable[[np.ndarray], float],
     tol: float,
 ) -> bool:
-    """Minimise in turn over the weights and the trees of each example's bound; return whether no trees help further.
+    """Alternate between minimising over the weights and choosing each bound's trees; return whether both have ended.
 
-    The bound is jointly convex in the weights and the probabilities of trees, so the minima fall towards the joint
-    minimum.
+    The bound is jointly convex in the weights and the probabilities of trees. The objective therefore falls towards the
+    joint minimum.
     """
-    # train: function that minimises from weights, or from its own start if they are None; returns the weights found,
-    # or None if training is over
-    # value: objective at the weights, for the trees chosen last; tol: least relative decrease by a choice of trees
+    # train: function that minimises from given weights, or from its own start if they are None; returns the new
+    # weights, or None if training is over
+    # value: function that returns the objective at given weights, for the trees chosen last
+    # tol: training stops if a choice of trees lowers the objective by at most this fraction
     coef = train(None)
     while coef is not None:
         before = value(coef)

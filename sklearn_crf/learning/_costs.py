@@ -38,7 +38,7 @@ class ErrorCost(HoldsOptions):
         the first node a and the second node b, if their labels are c and d. It is non-negative, and zero if both labels
         are correct.
     factors : float or dict of str to float, default=0.0
-        Cost of a factor with any wrong label, or of the factors of each type by its name in ``Example.factors``.
+        Cost of a factor with any wrong label, or dict of these costs by the type's name in ``Example.factors``.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def edge_cost(cost: Any, n_classes: int) -> np.ndarray | None:
 
 
 def decision_costs(cost: Any, n_classes: int) -> np.ndarray:
-    """Return the costs of nodes, (K, K), for predictions, which minimise the total cost of nodes, edges and factors."""
+    """Return the costs of nodes, (K, K), for predictions; raise ValueError for invalid costs of any kind."""
     if not isinstance(cost, ErrorCost):
         return check_cost(cost, n_classes)
     if isinstance(cost.nodes, str) and cost.nodes == "weighted":
@@ -138,7 +138,7 @@ def add_joint_costs(cost: Any, potentials: Any, batches: list) -> tuple[Any, lis
 
 
 def factor_costs(cost: Any, names: list[str]) -> dict[str, float]:
-    """Return the cost of a wrong labeling of a factor of each type, without types whose factors have no costs."""
+    """Return the cost of a wrong labeling of a factor by the name of its type, without types of cost zero."""
     # names: names of all types of factors
     given = cost.factors if isinstance(cost, ErrorCost) else 0.0
     found = dict(given) if isinstance(given, Mapping) else dict.fromkeys(names, given)
@@ -151,8 +151,8 @@ def factor_costs(cost: Any, names: list[str]) -> dict[str, float]:
 
 
 def _add_factor_costs(cost: dict[str, float], batch: Any) -> Any:
-    """Return the batch with an additional fixed factor, which holds the cost, for each labelled factor with a cost."""
-    # cost: cost of a factor of each type that has one
+    """Add a fixed factor with the cost of wrong labels for each labelled factor with a cost; return the new batch."""
+    # cost: dict from the name of a type of factors to the cost of a wrong labeling
     example, found = batch.example, []
     for name in filter(cost.__contains__, example.factors):
         scope = example.factors[name].scope

@@ -24,11 +24,11 @@ class OptimalEdgeProbabilities(OneProblem):
     This is one problem over the weights and the edge probabilities of all examples. It is jointly convex and solved by
     projected quasi-Newton steps. At the optimum, the bound equals the bound of :class:`TightenBound` with
     ``trees="optimal"`` if there are no factors; with factors, sets are added greedily and the bound is slightly larger.
-    Edge probabilities stay in the spanning tree polytope because they are means of trees. The steepest tree of every
-    example is added to these means repeatedly, until no tree is much steeper. The bound is tighter than the bound of
-    :class:`Relaxation`, but training is slower. The gain on large lattices is small. Predictions use marginals of
-    covering trees. If labels are missing, the bound given the known labels also uses covering trees, because trees that
-    minimise this bound would raise the objective. Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
+    Edge probabilities stay in the spanning tree polytope because they are weighted means of trees. The tree that lowers
+    the bound of an example most steeply is added to its mean repeatedly, until the gain is small. The bound is tighter
+    than the bound of :class:`Relaxation`, but training is slower. The gain on large lattices is small. Predictions use
+    marginals of covering trees. If labels are missing, the bound given the known labels also uses covering trees,
+    because trees that minimise this bound would raise the objective. Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class OptimalEdgeProbabilities(OneProblem):
             )
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        """Minimise over field weights and tree weights by a projected solver, and add the steepest trees repeatedly."""
+        """Minimise over field weights and tree weights by a projected solver; add the steepest trees in between."""
         run, record, n_weights = self._tighten(run), problem.record, len(start)
         observed = self._build_observed(problem.risk, self._make_precise_inference(plan.facts))
         risk = EdgeProbabilityRisk(problem.risk, **self._limits, observed=observed)
@@ -94,7 +94,7 @@ class OptimalEdgeProbabilities(OneProblem):
                 options = {"project": risk.project, "tol": run.tol, "most_left": SHARE_LEFT, "callback": callback}
                 found = minimize_pqn(both.evaluate, coef, max_iter=most, **options)
                 coef = found.x
-                # If the solver made no step, the steepest tree is still the tree that was added last.
+                # If the solver made no step, the steepest tree has not changed since it was added.
                 goes_on = found.success or (is_growing and found.nit > 0)
                 if is_stopped or record.n_iter > run.max_iter or not goes_on:
                     break
@@ -127,5 +127,5 @@ class OptimalEdgeProbabilities(OneProblem):
 
 # Maximum number of solver steps between two additions of trees.
 # Minimum gain for which a tree is added, divided by the estimator's tolerance.
-# Trees with smaller gains would take most of the steps, but change the bound by less than a thousandth.
+# Adding trees with smaller gains would need most of the steps, but change the bound by less than a thousandth.
 _STEPS_OF_A_TREE, _LEAST_GAIN = 10, 3.0

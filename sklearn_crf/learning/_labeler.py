@@ -49,7 +49,7 @@ class Labeler:
     temperature: float = 1.0
     cost: np.ndarray | None = None  # (K, K), cost[a, b] of predicting class a if the true class is b
     edge_cost: np.ndarray | None = None  # (K, K, K, K), cost[a, b, c, d] of predicting a and b if c and d are true
-    factor_cost: dict[str, float] = field(default_factory=dict)  # cost of a wrong factor of each type that has costs
+    factor_cost: dict[str, float] = field(default_factory=dict)  # cost of a factor with any wrong label, by type
     class_weight: np.ndarray | None = None  # (K,), factors by which marginals are multiplied
     n_jobs: int | None = None
     fallback: Inference | None = None  # Inference for tasks that ``decoding`` does not support
@@ -140,7 +140,7 @@ class Labeler:
         return chosen.marginals(expand_edge_tables(model), n_threads=n_threads).tables[:, 0]
 
     def _charges_joint_labels(self, example):
-        """Return whether an example has edges or factors with costs."""
+        """Return whether errors on edges or factors of an example have costs."""
         of_edges = self.edge_cost is not None and example.graph.n_edges
         return bool(of_edges or self.factor_cost.keys() & example.factors.keys())
 

@@ -51,8 +51,8 @@ from sklearn_crf.objectives import (
 # Prediction with the larger tolerance needs a third of the sweeps on photographs, and changes 1 label in 1000.
 _TRAINING_TOL, _PREDICTION_TOL = 1e-3, 1e-2
 
-# Tolerance of training by the loss of pairs after some sweeps. This loss is four to six times the likelihood's, because
-# a node of an image belongs to four pairs, and so is its gradient.
+# Tolerance of training with the loss of pairs after some sweeps. This loss and its gradient are four to six times as
+# large as the likelihood's loss and gradient, because a node of an image belongs to four pairs.
 # With the tolerance 1e-4, training takes up to a third longer and ends at the same weights to four digits of the loss
 # and 0.1 points of accuracy (streets, regions, horses and squares of ``benchmarks/quality/truncated_learning.py``).
 _TOL_OF_PAIRS = 1e-3

@@ -225,7 +225,7 @@ class MarginLearning(Learning):
         by_blocks = self.by_planes and plan.solver.by_blocks
         if not by_blocks or self._goes_through_forests(plan, encoded, plan.solver):
             return {"max_nodes": 4096}
-        # If every edge has its own table, the derivatives of the examples of a batch cannot be summed separately.
+        # If every edge has its own table, a batch cannot sum the derivatives of each example separately.
         if encoded.has_sparse_edges:
             return {"max_nodes": 1}
         # The weights change after every mini-batch, so smaller batches allow more steps.

@@ -51,13 +51,13 @@ _MAX_ITER = [Interval(Integral, 1, None, closed="left")]
 _TOL = [Interval(Real, 0, None, closed="neither")]
 
 #: Allowed values of ``trees`` in methods that divide scores among trees by variables of their own, and in methods that
-#: compute the bound by inference. The last of all values, edge probabilities, gives no trees to methods that need them.
+#: compute the bound by inference. The latter also accept an array of edge probabilities, which contains no trees.
 DIVIDED_TREES = [StrOptions({"covering", "uniform", "snakes", "optimal"}), SpanningTrees, list]
 ALL_TREES = [StrOptions({"series_parallel"}), *DIVIDED_TREES, np.ndarray]
 
 
 def check_trees(trees: Any, default: str, entropy: Any) -> None:
-    """Raise ValueError if trees are given for an entropy that is not an entropy of trees."""
+    """Raise ValueError if trees are given for an entropy that does not use trees."""
     is_default, is_of_trees = (isinstance(a, str) and a == b for a, b in ((trees, default), (entropy, "trw")))
     if not (is_default or is_of_trees):
         raise ValueError(f"trees={trees!r} needs entropy='trw', which is an entropy of trees.")
@@ -188,7 +188,7 @@ class Relaxation(SmoothLearning):
             return record.coef if goes_on else None
 
         def value(coef):
-            # The result of an earlier evaluation at these weights may be for other trees.
+            # Evaluate again, because the last value at these weights may belong to other trees.
             problem.evaluate(coef)
             return problem.value(coef)
 
@@ -199,11 +199,11 @@ class Relaxation(SmoothLearning):
         return record
 
     def _minimize_for_trees(self, problem, start, plan, run):
-        """Minimise over the weights, for trees that do not change; store the result in the record of the problem."""
+        """Minimise over the weights with fixed trees; store the result in the record of the problem."""
         super().minimize(problem, start, plan, run)
 
     def _make_training_inference(self, facts):
-        """Return the inference that computes marginals in training, for trees that it does not change."""
+        """Return the inference that computes marginals in training; it keeps the trees fixed."""
         inference = self._marginals(facts)
         return inference.set_params(outer_iter=0) if chooses_trees(self.trees) else inference
 

@@ -83,7 +83,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
         return message is not None or (lacks <= run.tol * abs(point.fun) and apart <= run.tol)
 
     def train(coef):
-        """Minimise at falling temperatures, or at the last temperature for newly chosen trees; return the weights."""
+        """Minimise at falling temperatures, or only at the last temperature after a choice of trees; return weights."""
         nonlocal problem, x, found
         if joint:
             shared = JointRisk(risk, setting.entropy, setting.trees)
@@ -95,7 +95,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
             if coef is None:
                 x[problem.n_weights :] *= objective.temperature / temperature
                 objective.temperature = temperature
-                # The messages of the previous temperature are a poor start for the next temperature.
+                # Messages at the previous temperature are a poor start for this temperature.
                 risk.forget()
             found = minimize_lbfgs(problem.value_grad, x, **limits)
             x = problem.project(found.x)

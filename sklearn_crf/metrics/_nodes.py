@@ -255,7 +255,7 @@ def node_log_likelihood_score(
     Raises
     ------
     ValueError
-        If ``y_proba`` has a number that is NaN or not from 0 to 1, or ``labels`` are not distinct.
+        If ``y_proba`` contains NaN or a number outside the range 0 to 1, or if ``labels`` contains a class twice.
 
     Examples
     --------

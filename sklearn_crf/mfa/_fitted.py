@@ -99,7 +99,7 @@ def _check_fitted_arrays(mixture: Any) -> None:
 
 
 def _on_each_shard(method: Any) -> Any:
-    """Decorate a method of X; for Shards, it is called for each shard, and the results form a list."""
+    """Let a method of X accept Shards: call it for each shard and return a list of the results."""
 
     @wraps(method)
     def call(self: Any, X: Any) -> Any:
@@ -109,7 +109,7 @@ def _on_each_shard(method: Any) -> Any:
 
 
 def _weigh_correct_samples(mixture: Any, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
-    """Return the total weight of the correctly classified samples of a shard, and the total weight of all samples."""
+    """Return the total weight of the correctly classified samples, and the total weight of all samples."""
     weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     total = float(weight.sum())
     return (total * mixture.score(X, y, weight) if total else 0.0), total
@@ -216,7 +216,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_samples, n_features), or Shards
         y : array-like of shape (n_samples,), optional
-            Only if X is in memory. :class:`~sklearn_crf.Shards` contain y and ``sample_weight``.
+            Labels, if X is in memory. :class:`~sklearn_crf.Shards` contain y and ``sample_weight``.
         sample_weight : array-like of shape (n_samples,), optional
 
         Returns
@@ -311,7 +311,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_factors)
-            For Shards, Shards that are transformed whenever a shard is loaded.
+            If X is Shards, new Shards are returned. Each shard is transformed whenever it is loaded.
         """
         if isinstance(X, Shards):
             check_is_fitted(self)

@@ -193,7 +193,7 @@ def extract_components(
 
 
 def _extract_chains(model: SegmentModel, inside: np.ndarray) -> SegmentModel:
-    """Restrict a model to the chains whose nodes are marked."""
+    """Return the model of the chains whose nodes are marked."""
     return replace(
         model,
         pairwise=_extract_pairwise_nodes(model.pairwise, inside),
@@ -213,7 +213,7 @@ def extract_nodes(model: PairwiseModel | FactorGraph, inside: np.ndarray) -> Pai
 
 
 def _extract_pairwise_nodes(model: PairwiseModel, inside: np.ndarray) -> PairwiseModel:
-    """Restrict a pairwise model to the marked nodes and the edges between them."""
+    """Return the pairwise model of the marked nodes and of the edges between them."""
     nodes, number = np.flatnonzero(inside), np.cumsum(inside) - 1
     edges = (
         np.flatnonzero(inside[model.graph.edges].all(axis=1)) if model.graph.n_edges else np.zeros(0, dtype=np.int64)

@@ -43,7 +43,7 @@ def unite_factors(*graphs):
 
 
 def expand_tables(model: FactorGraph, factors: Sequence[int]) -> tuple[FactorGraph, list[np.ndarray]]:
-    """Give each of some factors its own dense table; return the model, and the cells of each of these factors.
+    """Give each of the listed factors its own dense table; return the new model and the cells of these tables.
 
     The statistics of these cells are the joint marginals of the factors.
     """

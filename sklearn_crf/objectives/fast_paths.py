@@ -236,7 +236,7 @@ class FastRisk(EmpiricalRisk):
 
     def __init__(self, objective, potentials, batches, *, n_jobs=None, seed=0):
         super().__init__(objective, potentials, batches, n_jobs=n_jobs, seed=seed)
-        # A shard may have no batch, because none of its nodes has a label. Fast paths read their layout from batches.
+        # A shard without labelled nodes has no batch. Fast paths need a batch, because they read its layout.
         self._chosen = applying(FAST_PATHS, objective, potentials, batches) if len(batches) else []
 
     @property

@@ -142,7 +142,7 @@ def ended(message):
 
 
 def build_result(x, value, gradient, loss_curve, nfev, message, meets_tol=False, **fields):
-    """Return the result of a descent, which also counts as a success if its point meets the tolerance."""
+    """Return the result of a descent method; ``meets_tol`` marks it as a success whatever the message."""
     found = ended(message)
     found["success"] |= meets_tol
     nit, curve = len(loss_curve) - 1, np.array(loss_curve)

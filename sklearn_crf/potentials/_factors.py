@@ -153,11 +153,11 @@ class FactorPotentials(ExtendedPotentials):
         self.pairwise.check(encoded, name)
 
     def extended(self, types: Sequence[FactorType]) -> "FactorPotentials":
-        """Return potentials that also have weights for further types, or for further joint states of known types."""
+        """Return potentials with additional weights for new types, and for new joint states of known types."""
         return FactorPotentials(self.pairwise, join_factor_types([self.types, types]))
 
     def convert_weights(self, former: "FactorPotentials", coef: np.ndarray) -> np.ndarray:
-        """Convert a flat vector of the potentials from which these were extended; new states have the last weight."""
+        """Convert a flat vector of the potentials before ``extended``; new states get the weight of unlisted states."""
         # coef: (former.n_coef,); returns: (n_coef,)
         parts, known = former.unpack(coef), {kind.name: kind for kind in former.types}
         own = [kind.weights_of(known.get(kind.name), parts.factors.get(kind.name)).ravel() for kind in self.types]

@@ -142,7 +142,7 @@ class FeatureMoments(NamedTuple):
 
     @classmethod
     def of_rows(cls, rows: np.ndarray, weight: np.ndarray) -> "FeatureMoments":
-        """Return the moments of the features of weighted rows, which all have one type."""
+        """Return the moments of the features of weighted rows that all have the same type."""
         return cls._from_parts([(rows, None, weight)], 1, rows.shape[1])
 
     @classmethod

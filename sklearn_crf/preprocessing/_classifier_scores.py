@@ -273,7 +273,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return layout != "nodes" and np.ndim(X[0]) > 2
 
     def _choose_response(self, estimator):
-        """Return the name of the method to call, after checking that the classifier has this method."""
+        """Return the name of the classifier's method to call; raise an error if the classifier lacks it."""
         found = "predict_proba" if self.method == "predict_log_proba" else self.method
         if not hasattr(estimator, found):
             others = [method for method in _METHODS if hasattr(estimator, method)]
@@ -320,7 +320,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
 
 
 def _check_fitted(scores: Any) -> None:
-    """Raise ValueError unless the fitted attributes agree with the fitted classifier."""
+    """Raise ValueError if fitted attributes contradict the fitted classifier."""
     require_classes(scores.classes_)
     parts = scores, scores.estimator_, scores._nodes, scores._nodes.estimator_
     found = [(part.classes_.tolist(), part.n_features_in_) for part in parts]

@@ -69,7 +69,7 @@ cdef class _TokenReader:
     cdef c_array.array columns
     cdef c_array.array values  # None while all values are one
     cdef c_array.array ends
-    cdef c_array.array last_token  # for each column, number of the last token, from 1, with the name in an iterable
+    cdef c_array.array last_token  # by column: last token whose iterables contain its name, counted from 1
     cdef Py_ssize_t n_entries
     cdef Py_ssize_t n_held
     cdef Py_ssize_t n_tokens
@@ -218,7 +218,7 @@ cdef class _TokenReader:
         return 0
 
     cdef bint is_new(self, int32_t column) except -1:
-        """Return whether the iterables of the current token have not contained this name before."""
+        """Return whether this is the first time that the iterables of the current token contain this name."""
         cdef Py_ssize_t n_held = len(self.last_token)
         if column < 0:
             return False

@@ -219,7 +219,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
 
     @property
     def kernels_(self) -> list[np.ndarray]:
-        """The filters."""
+        """Kernels of the filters."""
         return [kernel.image if isinstance(kernel, Separable) else kernel for kernel in self._fitted_kernels]
 
     @property

@@ -25,7 +25,7 @@ def group_rows(rows: Any, groups: str | list[str] | Any, time: str | Any = None)
         Group of each row, such as the number of its sentence, or the name of a column of the frame. Rows belong to the
         same group if they agree in all group columns, such as a document and the number of a sentence in it. Columns
         that are given by their names are excluded from the examples. A list of distinct names of columns always means
-        these columns: pass groups of rows that have such names as an array.
+        these columns. If the groups themselves have such names, pass an array.
     time : str or array-like of shape (n_rows,), optional
         Values by which the rows of each group are sorted, such as the position in a sentence, or the name of a column
         of the frame. Ordered categories are sorted in their order. A column given by name is excluded from the
@@ -129,7 +129,7 @@ def _are_names(groups: Any, rows: Any) -> bool:
     """Return whether ``groups`` is a list of column names, rather than a list with the group of each row."""
     if not (isinstance(groups, list) and groups and all(isinstance(name, str) for name in groups)):
         return False
-    # A list of another length cannot hold groups of rows; the name that is not a column is then an error.
+    # A list of another length cannot contain the groups of rows. Names that are not columns then raise an error.
     return len(groups) != len(rows) or (len(set(groups)) == len(groups) and set(groups) <= set(rows.columns))
 
 
@@ -183,7 +183,7 @@ def _rank_times(time: Any, n_rows: int) -> np.ndarray:
 
 
 def _parse_numbers(values: np.ndarray) -> list[Decimal]:
-    """Return the numbers that strings represent, or an empty list if a value is not a string with a finite number."""
+    """Parse strings as numbers; return an empty list if any value is not a string with a finite number."""
     try:
         numbers = [Decimal(value) for value in values] if isinstance(values[0], str) else []
     except (InvalidOperation, TypeError):

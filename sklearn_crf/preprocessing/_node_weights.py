@@ -101,7 +101,7 @@ def _get_edges(labels, x, i):
 
 
 def _is_near_boundary(labels, edges, distance, is_known):
-    """Return a mask (N,) of the ends of edges with different labels, and of the nodes near these ends."""
+    """Return a mask (N,) of labelled nodes at or near edges whose ends have different labels."""
     # is_known: (N,), whether a node has a label
     tail, head = edges.T
     near = np.zeros(len(labels), dtype=bool)

@@ -195,7 +195,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
     @property
     def n_patches_(self) -> int:
-        """Number of patches of all sizes; features are ordered by size."""
+        """Total number of patches. Features are ordered by patch size."""
         return sum(map(len, self.patches_))
 
     def _check_fitted(self) -> None:

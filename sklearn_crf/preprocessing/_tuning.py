@@ -52,7 +52,7 @@ SPECTRA_AT_ONCE = 32
 # They range from THRESHOLDS[0] times the lower quantile to THRESHOLDS[-1] times the higher quantile.
 THRESHOLDS, NOISE_SPREAD, N_THRESHOLDS = (1.8, 2.7, 3.5), 1.5, 6
 
-# Magnitudes for kernels that compute in float32. The squared coefficients of groups of patches overflow for pixels of
-# magnitude 1e18, and the squares of bandwidths and of noise levels below 1e-19 underflow.
+# Limits of magnitudes for kernels that compute in float32. The squared coefficients of groups of patches overflow for
+# pixels of magnitude 1e18, and the squares of bandwidths and of noise levels below 1e-19 underflow.
 LARGEST_PIXEL, SMALLEST_BANDWIDTH = 1e15, 1e-18
 SMALLEST_NOISE = SMALLEST_BANDWIDTH / AVERAGED_BANDWIDTH

@@ -107,7 +107,7 @@ class Crops(NamedTuple):
     given: list  # (H, W) each: degraded planes, or clean planes if there is a corruption
     target: list
     corruption: Any  # function of an image and a generator, or None
-    # Divisor of pixel values. If noise levels are drawn, the least divisor; if JPEG qualities are drawn, not used.
+    # Divisor of pixel values. If noise levels are drawn, the smallest divisor. Unused if JPEG qualities are drawn.
     unit: float
 
     def drawn(self, n: int, rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:

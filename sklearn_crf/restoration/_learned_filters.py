@@ -257,7 +257,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     def _estimate_unit(self, given, target, rng) -> float:
         """Return the level of Gaussian noise; for other damage, return the root mean square error of a few images."""
         if is_white_noise(self.corruption):
-            # Division by a level of 0, the end of a range of levels, is not possible.
+            # A range of levels may start at 0, which pixel values cannot be divided by.
             return float(self.corruption.low or field_tuned.LEAST_NOISE * self.corruption.high)
         chosen = rng.permutation(len(given))[: tuned.IMAGES_OF_UNIT]
         found = [given[k] if self.corruption is None else damaged(self.corruption, given[k], rng) for k in chosen]

@@ -64,7 +64,7 @@ _ADVICE = "These pixels are returned unchanged: mark missing pixels by NaN or wi
 # The rows of the matrix are orthogonal, so white noise remains independent between brightness and colours.
 _OPPONENT = np.array([[1, 1, 1], [1, 0, -1], [1, -2, 1]]) / np.array([[3], [2], [4]])
 _GREY = np.array([0, 127.5, 127.5])
-# The mean variance of red, green and blue is the sum of the variances of the planes, times these weights.
+# The mean variance of red, green and blue is the weighted sum of the variances of the planes, with these weights.
 _WEIGHTS = np.square(np.linalg.inv(_OPPONENT)).mean(axis=0)
 
 
@@ -101,14 +101,14 @@ def restore(
         Standard deviation of the noise, in units of the image. "auto" estimates it separately for brightness and for
         each opponent colour, from the finest detail in smooth regions, also if it grows with brightness. With
         ``kernel``, the frequencies that the blur reduces most are another estimate, and the lower one is used. With
-        ``scale``, "auto" assumes an image without noise. Red, green and blue may share a given noise.
+        ``scale``, "auto" assumes an image without noise. A given level may describe noise that channels share.
     jpeg : bool or "auto", default="auto"
         Whether to remove the blocks and ripples of JPEG compression instead of noise. The quality is estimated. "auto"
         removes blocks and ripples if the image was compressed at a quality of at most about 85, and if its noise is
         weaker than the smallest quantisation step. If ``noise``, ``mask``, ``kernel`` or ``scale`` is given, "auto" is
         False.
     mask : array-like of bool of shape (H, W), or list of them, optional
-        True for missing pixels. The other pixels are returned unchanged, also if no pixel is missing.
+        True for missing pixels. All other pixels are returned unchanged, also if no pixel is missing.
     kernel : array-like of shape (h, w), optional
         Kernel that blurred the image, with its centre at ``kernel[h // 2, w // 2]``. The kernel is divided by its sum.
     scale : int, default=1
@@ -217,9 +217,10 @@ class _Task(NamedTuple):
         return list(field.predict(images, degradation=made))
 
     def _estimate_noise(self, plane: np.ndarray) -> float:
-        """Estimate the noise of a blurred plane, from the frequencies that the blur reduces most or in smooth regions.
+        """Estimate the noise of a blurred plane.
 
-        Detail of the image can only increase either estimate, for example if the kernel does not blur.
+        The smaller of two estimates is returned: from the frequencies that the blur reduces most, and from smooth
+        regions. Detail of the image, for example if the kernel does not blur, can only increase either estimate.
         """
         if self.kernel is None:  # enlargement: the detail of a small image cannot be distinguished from noise
             return tuned.LEAST_NOISE
@@ -342,11 +343,12 @@ class _Photo(NamedTuple):
         return [values] if values.ndim == 2 else list(np.moveaxis(values @ _OPPONENT.T + _GREY, 2, 0))
 
     def divide_noise(self, noise: Any, planes: list, clipped: np.ndarray | None = None) -> Any:
-        """Return the noise level of each plane for a noise level of the image; "auto" is returned as it is.
+        """Return the noise level of each plane, given the noise level of the image; return "auto" unchanged.
 
-        If the channels have independent noise, the levels are given by the rows of ``_OPPONENT``. If channels share
+        If the noise of the channels is independent, the rows of ``_OPPONENT`` determine the levels. If channels share
         noise, as in a grey photo that is stored in colour, opponent colours have less noise and brightness has more.
-        Detail of the image can only increase estimates, so an estimate below the level of independent noise is valid.
+        Levels are estimated to detect shared noise. Detail of the image can only increase an estimate, so an estimate
+        below the level of independent noise is used.
         """
         # clipped: (H, W) fraction of clipped colour values at each pixel, or None
         if isinstance(noise, str) or len(planes) == 1:

@@ -113,7 +113,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         With the exact likelihood and pairs, the loss is not a sum over pixels. Each image is then weighted by the mean
         weight of its pixels, and ``predict`` multiplies the components of the mean by the weights.
     cost : array-like of shape (n_classes, n_classes), default=None
-        ``cost[a, b]`` is the cost of predicting class a if b is true, in the order of ``classes`` if given, else of
+        ``cost[a, b]`` is the cost of predicting class a if b is true, in the order of ``classes`` or, by default,
         ``classes_``. It is non-negative, and zero if a equals b. The label with the smallest expected cost is
         predicted. Costs need probabilities, which only losses of scores provide. With None, every error costs 1.
     classes : array-like, default=None
@@ -539,7 +539,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
 
 def _check_fitted(classifier: Any) -> None:
-    """Raise ValueError unless the fitted attributes are valid, and agree with the number of classes."""
+    """Raise ValueError if fitted attributes are invalid or do not fit the number of classes."""
     check_saved_trees(classifier)
     if getattr(classifier, "decision_weight_", None) is not None:
         require_numbers("decision_weight_", classifier.decision_weight_, (len(classifier.classes_),))

@@ -316,8 +316,8 @@ def build_plane_models(fitted: Mapping, planes: Planes, known=None, observations
 def conditioned(model, known):
     r"""Return the field conditioned on known values k; unknown values get :math:`J_{uu}` and :math:`h_u - J_{uk} y_k`.
 
-    Known values remain in the field. Their nodes lose their edges, and have the known value as mean. Their deviations
-    are a rounding error of their conditional deviations in the original field.
+    Known values remain in the field, without edges. Their means are the known values. Their deviations are the machine
+    epsilon times their conditional deviations in the original field.
     """
     # known: (N, D)
     is_known = ~np.isnan(known)

@@ -491,8 +491,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         X : array-like or list of array-like
             Examples, as in ``predict``.
         evidence : array-like or list of array-like, optional
-            Known values, in the layout of y, with NaN elsewhere. A known node loses its edges and has the known value
-            as mean, with a deviation of the size of rounding errors; its neighbours are conditioned on the value.
+            Known values, in the layout of y, with NaN elsewhere. In the models, a known node has no edges, the known
+            value as mean, and a deviation as small as rounding errors. Its neighbours are conditioned on the value.
         degradation : Blur, Downsampling or list of them, optional
             As in ``predict``. Models then have a ``precision_operator``, which
             :class:`~sklearn_crf.inference.ConjugateGradient` supports.

@@ -142,11 +142,11 @@ class Doubled(NamedTuple):
 
 
 def measure_residual(matrix: Any, inverse: np.ndarray, b: np.ndarray, x: np.ndarray) -> float:
-    """Return the norm of the residual of a solution relative to ``b``, both multiplied by the inverse blocks."""
+    """Return the norm of the residual divided by the norm of ``b``, after multiplying both by the inverse blocks."""
     # matrix: J, sparse; inverse: (N, D, D) inverse diagonal blocks; b, x: (N, D) float64
     rest = b - (matrix @ x.ravel()).reshape(x.shape)
     rest, whole = (np.einsum("sab,sb->sa", inverse, vector) for vector in (rest, b))
-    # Divide first, because squares of tiny numbers vanish.
+    # Divide before squaring, because squares of tiny numbers would underflow to 0.
     unit = np.abs(whole).max(initial=0.0)
     if unit == 0.0:
         return np.inf if rest.any() else 0.0

@@ -39,9 +39,9 @@ class GaussianBP(_base.GaussianInference):
     max_iter : int, default=1000
         Maximum number of sweeps.
     tol : float, default=1e-9
-        Iterations stop when the residual of the mean is at most this and no message changes by more than this. Changes
-        of a precision are relative to the diagonal of J at the receiving node. Changes of a shift, divided by this
-        diagonal, are relative to the largest :math:`A_s^{-1} h_s`.
+        Iterations stop when the residual of the mean and the relative change of every message are at most this. Changes
+        of precisions are divided by the diagonal of J at the receiving node. Changes of shifts are divided by this
+        diagonal and by the largest magnitude in all :math:`A_s^{-1} h_s`.
     damping : float, default=0.0
         Weight of the old message in each update, below 1.
 
@@ -83,7 +83,7 @@ class GaussianBP(_base.GaussianInference):
         largest = np.abs(np.einsum("sab,sb->sa", inverse, arrays.h)).max(initial=0.0)
         if largest == 0.0:
             old.shift[:] = 0.0
-        # Multiplied by these units, changes of precisions and shifts are relative.
+        # Factors that make changes of precisions and shifts relative: by node and value, and for shifts in addition.
         units = np.sqrt(1.0 / np.einsum("saa->sa", arrays.diagonal)), 1.0 / (largest or 1.0)
         n_iter, change = 0, np.inf if model.graph.n_edges else 0.0
         run = make_range_runner(n_threads)
@@ -168,7 +168,7 @@ def _compute_gaussian_beliefs(model, arrays, messages):
     precision, shift = arrays.diagonal.copy(), arrays.h.copy()
     np.add.at(precision, node, messages.precision)
     np.add.at(shift, node, messages.shift)
-    # A precision that is as small as the rounding errors of its sum may be zero or negative.
+    # If a precision is as small as the rounding errors of its sum, its true value may be zero or negative.
     rounding = np.finfo(np.float64).eps * (1 + n_messages)[:, None] * np.einsum("saa->sa", arrays.diagonal)
     workspace, covariance = np.empty(precision.shape[1:]), np.empty_like(precision)
     certain = precision - rounding[:, :, None] * np.eye(model.n_values)

@@ -32,8 +32,8 @@ class ConjugateGradient(_base.GaussianInference):
         Maximum number of iterations.
     tol : float, default=1e-6
         Iterations stop when the relative norm of the residual above, computed from the mean, is at most this. They also
-        stop when rounding errors keep the norm from becoming half as large. ``converged`` is then true up to a norm of
-        the square root of the machine epsilon, 3e-4 in float32 and 1.5e-8 in float64.
+        stop when rounding errors prevent further progress. ``converged`` is then true if the norm is at most the square
+        root of the machine epsilon, 3e-4 in float32 and 1.5e-8 in float64.
     n_probes : int, default=0
         Number of random sign vectors for estimating the covariance blocks, with D solves for each vector; with 0, no
         covariance is returned. The estimate is unbiased, and its error decreases with the square root of the number of
@@ -78,7 +78,7 @@ class ConjugateGradient(_base.GaussianInference):
             system.solve(np.ascontiguousarray(one), start, self.tol, self.max_iter)
             for one, start in zip(b, x, strict=True)
         ]
-        # A run that ended before max_iter and above tol ended at rounding errors.
+        # If a run ended before max_iter and above tol, rounding errors prevented further progress.
         rounding = max(self.tol, np.sqrt(np.finfo(model.dtype).eps))
         failed = [run for run in runs if not run[0] <= (rounding if run[1] < self.max_iter else self.tol)]
         if failed:
@@ -173,7 +173,7 @@ class _System:
                 return float(left / scale) if left < np.inf and scale > 0 else np.inf, n_iter
             limit = max(tol, np.finfo(b.dtype).eps) * scale
             made, curvature, squared = self._iterate(max_iter - n_iter, limit, weighted, squared, x)
-            # A residual of the size of rounding errors has no reliable curvature.
+            # The sign of the curvature is unreliable if the residual is as small as rounding errors.
             if curvature <= 0.0 and np.sqrt(squared) > limit:
                 raise _make_curvature_error()
             n_iter, former = n_iter + made, left
@@ -181,7 +181,7 @@ class _System:
             weighted, squared = self._begin(b)
 
     def _choose_unit(self, largest: float) -> None:
-        """Choose the power of two that brings a right-hand side, multiplied by the inverse blocks, close to one."""
+        """Choose the power of two that scales the products of a right-hand side and the inverse blocks to about one."""
         limit = np.finfo(self.residual.dtype).maxexp - 2
         exponent = np.frexp(largest)[1] + np.frexp(self.largest_inverse)[1]
         self.unit = float(np.ldexp(1.0, int(np.clip(-exponent, -limit, limit))))
@@ -191,7 +191,7 @@ class _System:
     ) -> tuple[int, float, float]:
         """Iterate until the norm of the scaled residual is at most ``limit``.
 
-        Return the number of iterations, the curvature along the last direction, and the squared norm.
+        Return the number of iterations, the curvature along the last direction, and the squared norm at the end.
         """
         lattice: Any = getattr(self.operator, "lattice", None)
         is_in_kernel = self.run is run_alone and lattice is not None and self.more is None

@@ -90,14 +90,14 @@ class GaussianDirect(_base.GaussianInference):
 
 
 def _factorise(model):
-    """Return SuperLU's factors of J without pivoting, which is stable for positive definite matrices, and J."""
+    """Factorise J by SuperLU without pivoting, which is stable for positive definite J; return the factors and J."""
     matrix = model.precision_matrix()
     options = {"SymmetricMode": True, "DiagPivotThresh": 0.0}
     try:
         factor = scipy.sparse.linalg.splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
     except RuntimeError as error:
         raise _base.make_not_definite_error("it is singular") from error
-    # A pivot that is as small as the rounding errors of its sum may be zero or negative.
+    # If a pivot is as small as the rounding errors of its sum, its true value may be zero or negative.
     rounding = np.finfo(np.float64).eps * np.diff(matrix.indptr) * matrix.diagonal()
     is_sound = np.array_equal(factor.perm_r, factor.perm_c)
     if not is_sound or np.any(factor.U.diagonal()[factor.perm_c] <= rounding):
@@ -106,7 +106,7 @@ def _factorise(model):
 
 
 def _solve_system(factor: Any, matrix: Any, inverse: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the solution in float64, and its residual."""
+    """Solve the system in float64; return the solution and its relative residual."""
     b = b.astype(np.float64)
     x = factor.solve(b.ravel()).reshape(b.shape)
     return x, _base.measure_residual(matrix, inverse, b, x)

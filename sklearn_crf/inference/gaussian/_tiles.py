@@ -129,7 +129,8 @@ def _solve_tile(model_of, shape, solver, tile, window, former, and_also, n_threa
     tol = _tuning.SHARE_OF_SOLVES * np.sqrt(np.prod(tile.shape) / np.prod(window.shape)) * solver.tol
     own = clone(solver).set_params(tol=tol)
     mean = None if former is None else np.asarray(former[window.slices]).reshape(model.h.shape)
-    # The solver divides residuals by the diagonal blocks, whereas the residual of the plane is not divided.
+    # Tighten the tolerance until it also holds for the residual of the plane. This residual is not divided by the
+    # diagonal blocks, whereas the residual of the solver is.
     while True:
         found = own.marginals(model, init=mean, n_threads=n_threads)
         mean, left = found.mean, model.h - model.product(found.mean)

@@ -199,7 +199,7 @@ def inner_product(
 
 
 def begin(
-    double unit,  # power of two, which keeps squares of numbers in the range of their type
+    double unit,  # power of two that scales residuals so that their squares neither overflow nor underflow
     const floating[:, ::1] b,  # IN (N, D) right-hand side
     const floating[:, ::1] product,  # IN (N, D) precision times solution
     const floating[:, :, ::1] inverse,  # IN (N, D, D) inverse diagonal blocks
@@ -211,7 +211,7 @@ def begin(
     floating[:, ::1] direction,  # OUT (N, D) equals scaled
     double[:, ::1] sums,  # OUT (n_ranges, 2) sums of residual * scaled and of scaled ** 2
 ):
-    """Compute the residual and the first direction."""
+    """Compute the residual and the first direction of conjugate gradients."""
     cdef Py_ssize_t k, first
     if b.shape[0] == 0:
         return
@@ -225,7 +225,7 @@ def begin(
 
 def take_step(
     double length,
-    double unit,  # the unit of `begin`
+    double unit,  # as in `begin`
     const floating[:, ::1] direction,  # IN (N, D)
     const floating[:, ::1] product,  # IN (N, D) precision times direction
     const floating[:, :, ::1] inverse,  # IN (N, D, D) inverse diagonal blocks
@@ -265,7 +265,7 @@ def turn(
 def iterate_on_lattice(
     Py_ssize_t n_iter,  # maximum number of iterations
     double limit,  # norm of the scaled residual at which to stop
-    double unit,  # the unit of `begin`
+    double unit,  # as in `begin`
     double weighted,  # `weighted` and `squared` are results of the last call or of `begin`
     double squared,
     const floating[:, :, ::1] diagonal,  # IN (N, D, D)
@@ -349,8 +349,8 @@ def send_gaussians(
     const double[:, ::1] shift,  # IN (2E, D) linear part of the message received at a slot
     const double[:, :, ::1] precision,  # IN (2E, D, D) quadratic part of the message received at a slot
     double damping,  # weight of the old message
-    const double[:, ::1] unit,  # IN (N, D) inverse root of the diagonal, by which changes are multiplied twice
-    double shift_unit,  # by which changes of shifts are multiplied in addition
+    const double[:, ::1] unit,  # IN (N, D) inverse root of the diagonal; changes are multiplied by two units
+    double shift_unit,  # additional factor of the changes of shifts
     Py_ssize_t start,
     Py_ssize_t stop,  # nodes start to stop send
     double[:, ::1] new_shift,  # OUT (2E, D)

@@ -42,7 +42,7 @@ cdef inline void start_round(
     floating unit, Py_ssize_t n, Py_ssize_t D, const floating* b, const floating* product, const floating* inverse,
     floating* residual, floating* scaled, floating* direction, double* sums,
 ) noexcept nogil:
-    """Compute residual = unit * (b - product) for n nodes, and the first direction; write sums as step_along."""
+    """Compute residual = unit * (b - product) and the first direction for n nodes; write the sums of step_along."""
     cdef Py_ssize_t i
     for i in range(n * D):
         residual[i] = unit * (b[i] - product[i])

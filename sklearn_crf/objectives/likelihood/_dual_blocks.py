@@ -56,7 +56,7 @@ class DualBlock:
         # At zero weights, the model contains only costs, scores of fixed factors, and -inf for forbidden states.
         self._model = self._build_augmented_model(np.zeros(self.n))
         self._allowed = np.isfinite(_flatten_parameters(self._model))
-        # A factor graph with known labels has further tables, which follow the tables of the model.
+        # A factor graph with known labels has additional tables after the tables of the model. They are cut off.
         fields = zip(_list_fields(self._compute_true_statistics(batch)), _list_fields(self._model), strict=True)
         self.truth = np.concatenate([np.ravel(part).astype(np.float64)[: own.size] for part, own in fields])
         self.costs = self.scores(np.zeros(self.n))

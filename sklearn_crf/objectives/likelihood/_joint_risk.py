@@ -48,17 +48,20 @@ def make_tangent(value_grad: Callable[[np.ndarray], RiskValue], at: np.ndarray) 
 
 
 def chooses_trees(trees: Any) -> bool:
-    """Return whether training chooses the trees of each example, in turn with the weights."""
+    """Return whether training alternates between the weights and the choice of trees of each example."""
     return isinstance(trees, str) and trees == "optimal"
 
 
 def choose_trees(risk: EmpiricalRisk, coef: np.ndarray, tol: float) -> float:
-    """Choose the trees of the least bound of each example at the given weights, for all later evaluations of the risk.
+    """Choose the trees that minimise the bound of each example at the given weights.
+
+    All later evaluations of the risk use these trees.
 
     The risk has a relaxed likelihood whose inference keeps the trees of its warm starts. The bound given the known
     labels keeps its trees, because trees that lower this bound would raise the objective.
     """
-    # tol: relative decrease of a bound that no other tree would exceed; returns 0.0, which can be added over shards
+    # tol: the search stops if no tree lowers a bound by more than this fraction
+    # returns 0.0, because results of shards are added
     likelihood: Any = getattr(risk.objective, "likelihood", risk.objective)
     tol = max(likelihood.inference.tol, tol)
     inference = clone(likelihood.inference).set_params(outer_iter=TightenBound.outer_iter, tol=tol)
@@ -165,7 +168,7 @@ class JointRisk(RiskOfWeightsAndOthers):
         models = zip(self._build_zero_models(), chosen, strict=True)
         nodes, self._bounds = zip(*(divide_scores(model, entropy, rule) for model, rule in models), strict=True)
         self._lay_out_shares(nodes)
-        #: Shares at which training starts: the result of the choice of trees, or even shares.
+        #: Shares at which training starts: the shares of the chosen trees, or else even shares.
         self.shares = np.concatenate(
             [getattr(state, "scores", np.zeros(len(of_batch))) for state, of_batch in zip(found, nodes, strict=True)]
         )
