@@ -543,7 +543,8 @@ def _check_fitted(classifier: Any) -> None:
     check_saved_trees(classifier)
     if getattr(classifier, "decision_weight_", None) is not None:
         require_numbers("decision_weight_", classifier.decision_weight_, (len(classifier.classes_),))
-    require_numbers("target_mean_", classifier.target_mean_, get_class_codes(classifier).table.shape[1:])
+    if hasattr(classifier, "trees_"):
+        require_numbers("target_mean_", classifier.target_mean_, get_class_codes(classifier).table.shape[1:])
 
 
 def build_label_targets(classifier: RegressionTreeFieldClassifier, former: Mapping | None = None) -> LabelTargets:

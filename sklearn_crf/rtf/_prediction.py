@@ -31,6 +31,9 @@ _OFFSETS = {7: [1, 2, 4, 5], 9: [1, 2, 4, 5, 7, 8]}
 
 def check_saved_trees(estimator):
     """Raise ValueError unless the fitted trees, offsets and weights of an estimator are valid."""
+    if not hasattr(estimator, "trees_"):
+        # The estimator was sent to a worker during its fit.
+        return
     trees, held_out = estimator.trees_, getattr(estimator, "held_out_errors_", None)
     _check_offsets(estimator.offsets_, len(trees) - 1)
     _check_numbers(estimator)
@@ -51,6 +54,7 @@ def _check_numbers(estimator: Any) -> None:
     n_channels = np.size(getattr(estimator, "channel_centre_", estimator.n_features_in_ * [0]))
     bank, n_features = estimator.filter_bank_, estimator.weights_[0].shape[2] - 1
     n_found = n_channels if bank is None else len(bank.get_feature_names_out())
+    n_found += getattr(estimator, "n_node_types_", 1) > 1
     if n_found + count_masks(getattr(estimator, "missing_channels_", ())) != n_features:
         raise ValueError(f"filter_bank_ must compute {n_features} channels, but computes {n_found}.")
     for name in ("precision_channels_", "missing_channels_"):
