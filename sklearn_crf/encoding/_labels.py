@@ -479,7 +479,9 @@ def check_cost(cost, n_classes):
             f"cost must be a matrix of shape ({n_classes}, {n_classes}), got a list of rows of different lengths: "
             "pass the weights of single nodes as node_weight to fit."
         )
-    cost = check_array(as_reals(cost, "cost"), dtype=np.float64, ensure_2d=False, input_name="cost")
+    cost = as_reals(cost, "cost", np.float64)
+    if not np.isfinite(cost).all():
+        raise InvalidParameterError(f"cost must be finite, found {cost[~np.isfinite(cost)][0]:g}.")
     if cost.shape != (n_classes, n_classes):
         raise ValueError(
             f"cost must have shape ({n_classes}, {n_classes}), one row and column per class, got {cost.shape}."

@@ -86,7 +86,7 @@ def test_frames_with_other_names():
         (-COST, r"cost must not be negative, found cost\[0, 1\] = -"),
         (COST + np.diag([0, 2, 0]), r"cost must be zero on its diagonal, found cost\[1, 1\] = 2"),
         (COST[:2], r"cost must have shape \(3, 3\)"),
-        (np.where(COST == 9, np.nan, COST), "NaN"),
+        (np.where(COST == 9, np.nan, COST), "cost must be finite, found nan"),
         ([[0, 1], [1]], "different lengths"),
     ],
     ids=["valid", "negative", "diagonal", "shape", "NaN", "ragged"],
