@@ -400,7 +400,6 @@ LOADED = {
     "no features": lambda X, y: (None, y),
     "fewer labels": lambda X, y: (X, y[:-1]),
     "fewer examples": lambda X, y: (X[:-1], y),
-    "no example": lambda X, y: (X[:0], y[:0]),
     "more features": lambda X, y: (np.concatenate([X, X], axis=-1), y),
     "without features": lambda X, y: (X[..., :0], y),
     "without axis": lambda X, y: (X[..., 0], y),

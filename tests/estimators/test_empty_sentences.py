@@ -244,8 +244,8 @@ def test_partial_fits_and_shards(cls):
     found, expected = (clone(field).fit(Shards.from_arrays(given)) for given in (parts, filled))
     np.testing.assert_array_equal(fitted_weights(found), fitted_weights(expected))
     assert [len(own) for own in found.predict(Shards.from_arrays(parts))[0]] == [0, 4, 0]
-    with pytest.raises(ValueError, match="In shard 0: X has no nodes"):
-        field.fit(Shards.from_arrays([([nothing], [[]]), *parts]))
+    found = clone(field).fit(Shards.from_arrays([([nothing], [[]]), *parts]))
+    np.testing.assert_array_equal(fitted_weights(found), fitted_weights(expected))
 
 
 @pytest.mark.parametrize("empty", [[], np.zeros((0, 3))], ids=["list", "array"])
@@ -309,9 +309,9 @@ def test_arrays_of_empty_examples_have_the_results_of_lists(cls, precision):
     assert [labelings.shape for labelings in field.predict_topk(nothing, k=2)[0]] == [(1, 0)] * 2
     with pytest.raises(ValueError, match="there is nothing to score"):
         field.score(nothing, np.zeros((2, 0)))
-    for without in (np.zeros((0, 2, 3)), np.zeros((2, 2, 0))):
-        with pytest.raises(ValueError, match="no axis of X may be of length 0"):
-            field.predict(without)
+    assert field.predict(np.zeros((0, 2, 3))).shape == (0, 2)
+    with pytest.raises(ValueError, match="no axis of X may be of length 0"):
+        field.predict(np.zeros((2, 2, 0)))
     tables = PairwiseTables("full", boundary_weights=True)
     assert cls(max_iter=20, tol=1e-2, pairwise=tables).fit(X, y).predict(nothing).shape == (2, 0)
     with pytest.raises(ValueError, match="no axis of X may be of length 0"):
