@@ -1,5 +1,6 @@
 """Parameters and fitted attributes of a field during one fit or prediction, with names resolved to objects."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -86,7 +87,7 @@ class FieldParameters:
         given, learning = self.given, self.learning
         learning.check_labels(data.labels)
         classes, lattice_ndim = data.labels.classes_, data.encoded.lattice_ndim
-        if given.cost is not None and learning.has_distribution:
+        if self.decides_by_cost:
             require_marginals_for_cost(learning.decoding(given.inference, Facts.of_fitted(given)))
             self.decision_cost(classes)
         rng = check_random_state(given.random_state)
@@ -143,9 +144,21 @@ class FieldParameters:
             has_boundaries=self.has_boundaries,
         )
 
+    @property
+    def decides_by_cost(self) -> bool:
+        """Whether predictions minimise the costs of errors, which are the parameter ``cost``."""
+        return self.learning.has_distribution and self.given.cost is not None
+
     def decision_cost(self, classes: np.ndarray) -> np.ndarray:
-        """Check the costs of errors that prediction minimises, and return them as an array (K, K)."""
+        """Check the costs of errors that prediction minimises, and return the costs of nodes as an array (K, K)."""
         return decision_costs(sort_costs(self.given.cost, self.given.classes), len(classes))
+
+    def decision_cost_of_factors(self, names: Iterable[str]) -> dict[str, float]:
+        """Return the costs of factors that prediction minimises, by the name of their type.
+
+        ``names`` are the names of all types in training; raise ValueError for a cost of any other type.
+        """
+        return factor_costs(self.given.cost, list(names)) if self.decides_by_cost else {}
 
     def fitted(self, encoded: Any = None, attributes: dict[str, Any] | None = None) -> "FittedField":
         """Return a fitted field with these parameters and the given fitted attributes.
@@ -227,8 +240,7 @@ class FittedField(FieldParameters):
 
     def labeler(self, inference: str | Inference | None = None) -> Labeler:
         """Return a labeler with the given inference, or with the inference of the field if it is None."""
-        learning = self.learning
-        decides = learning.has_distribution and self.given.cost is not None
+        learning, decides = self.learning, self.decides_by_cost
         return Labeler(
             self.decoding if inference is None else learning.decoding(inference, self.facts),
             len(self.classes),
@@ -238,7 +250,7 @@ class FittedField(FieldParameters):
             edge_cost=edge_cost(sort_costs(self.given.cost, self.given.classes), len(self.classes))
             if decides
             else None,
-            factor_cost=factor_costs(self.given.cost, list(getattr(self.given, "factor_coef_", ()))) if decides else {},
+            factor_cost=self.decision_cost_of_factors(getattr(self.given, "factor_coef_", ())),
             class_weight=self.given.decision_weight_,
             n_jobs=self.given.n_jobs,
             fallback=learning.fallback(self.facts) if inference is None else None,

@@ -49,6 +49,7 @@ from sklearn_crf.potentials import FeatureScaling
 def train(parameters, data, plan, held_out, callbacks):
     """Train according to a plan; return the record of training."""
     potentials, scaling = data.potentials, data.scaling
+    parameters.decision_cost_of_factors(kind.name for kind in getattr(potentials, "types", ()))
     objective = plan.learning.objective(plan, data)
     require_node_losses(plan, data, objective)
     risk = data.risk(plan, objective)

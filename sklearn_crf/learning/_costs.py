@@ -95,14 +95,12 @@ def edge_cost(cost: Any, n_classes: int) -> np.ndarray | None:
 
 
 def decision_costs(cost: Any, n_classes: int) -> np.ndarray:
-    """Return the costs of nodes, (K, K), for predictions; raise ValueError for invalid costs of any kind."""
+    """Return the costs of nodes, (K, K), for predictions; raise ValueError for invalid costs of nodes or edges."""
     if not isinstance(cost, ErrorCost):
         return check_cost(cost, n_classes)
     if isinstance(cost.nodes, str) and cost.nodes == "weighted":
         raise ValueError('Predictions do not support nodes="weighted": pass a matrix of costs.')
     edge_cost(cost, n_classes)
-    # The types of factors are not known yet.
-    factor_costs(cost, list(cost.factors) if isinstance(cost.factors, Mapping) else [""])
     is_wrong = 1.0 - np.eye(n_classes)
     if cost.nodes is None:
         return 0.0 * is_wrong
@@ -141,12 +139,13 @@ def factor_costs(cost: Any, names: list[str]) -> dict[str, float]:
     """Return the cost of a wrong labeling of a factor by the name of its type, without types of cost zero."""
     # names: names of all types of factors
     given = cost.factors if isinstance(cost, ErrorCost) else 0.0
+    for value in given.values() if isinstance(given, Mapping) else [given]:
+        if not isinstance(value, Real) or not 0 <= value < np.inf:
+            raise ValueError(f"factors must be finite and not negative, got {value!r}.")
     found = dict(given) if isinstance(given, Mapping) else dict.fromkeys(names, given)
-    for name, value in found.items():
+    for name in found:
         if name not in names:
             raise ValueError(f"factors names the type {name!r}, but the types in training were {sorted(names)}.")
-        if not 0 <= value < np.inf:
-            raise ValueError(f"factors must be finite and not negative, got {value!r}.")
     return {name: float(value) for name, value in found.items() if value}
 
 
