@@ -16,7 +16,6 @@ from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._results import Infeasible, Refuted
 from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.models import (
-    FactorGraph,
     PairwiseModel,
     SegmentModel,
     clamped,
@@ -97,7 +96,7 @@ def _sum_out(model, inference, n_threads):
     except Infeasible as error:
         if not error.proven:
             raise
-    n_components = (model if isinstance(model, FactorGraph) else model.graph).n_components
+    n_components = model.n_components
     if n_components == 1:
         return np.full(model.n_nodes, -np.inf), ["exact"]
     # Bisection needs few steps, because most components have an allowed labeling.

@@ -32,6 +32,7 @@ from sklearn_crf.models import (
     expand_tables,
     extract_components,
     factor_graph_of,
+    split_into_tables,
     unite_factors,
 )
 from sklearn_crf.models._row_models import RowModels
@@ -155,9 +156,10 @@ class Labeler:
         charged = {f: cost for name, cost in costs.items() for f in of_type.get(name, ())}
         joint: list[Any] = [0.0] * len(charged)
         for model in models:
-            expanded, cells = expand_tables(model, list(charged))
+            expanded = expand_tables(model, list(charged))
             found = inference.marginals(expanded, n_threads=n_threads).statistics.log_table / len(models)
-            joint = [total + found[own] for total, own in zip(joint, cells, strict=True)]
+            own = split_into_tables(found, model, list(charged))
+            joint = [total + part for total, part in zip(joint, own, strict=True)]
         model, gains = models[0], []
         for (f, cost), own in zip(charged.items(), joint, strict=True):
             if self.edge_cost is not None and f in of_type[""]:
@@ -310,10 +312,8 @@ def labels_of_most_gain(model, gain, n_threads=1):
     labels = find_largest_gain(gain)
     if model is None or not _forbids_tuples(model):
         return labels
-    topology = model.graph if is_pairwise else model
-    component, n_components = topology.component, topology.n_components
-    is_broken = np.zeros(n_components, dtype=bool)
-    is_broken[component[np.isneginf(compute_score_terms(model, labels))]] = True
+    is_broken = np.zeros(model.n_components, dtype=bool)
+    is_broken[model.component[np.isneginf(compute_score_terms(model, labels))]] = True
     if not is_broken.any():
         return labels
     _label_components(_replace_scores_by_gains(model, gain), is_broken, labels, n_threads)
@@ -323,8 +323,7 @@ def labels_of_most_gain(model, gain, n_threads=1):
 def _label_all_components(model, n_threads):
     """Return the best labels of a model, (N,) int32."""
     labels = np.empty(model.n_nodes, dtype=np.int32)
-    n_components = (model.graph if isinstance(model, PairwiseModel) else model).n_components
-    _label_components(model, np.ones(n_components, dtype=bool), labels, n_threads)
+    _label_components(model, np.ones(model.n_components, dtype=bool), labels, n_threads)
     return labels
 
 

@@ -17,6 +17,7 @@ from sklearn_crf.models._factor_scores import (
     add_cells,
     compute_changed_scores,
     expand_tables,
+    split_into_tables,
     unite_factors,
 )
 from sklearn_crf.models._factor_tables import (

@@ -186,8 +186,7 @@ def extract_components(
 ) -> tuple[PairwiseModel | FactorGraph | SegmentModel, np.ndarray]:
     """Restrict a model to the chosen connected components; return the submodel and the indices of its nodes."""
     # chosen: (n_components,) of bool
-    component = model.component if isinstance(model, FactorGraph) else model.graph.component
-    inside = chosen[component]
+    inside = chosen[model.component]
     part = _extract_chains(model, inside) if isinstance(model, SegmentModel) else extract_nodes(model, inside)
     return part, np.flatnonzero(inside)
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import as_integers, offsets_from_lengths
+from sklearn_crf._numbers import as_integers, n_joint_states, offsets_from_lengths
+from sklearn_crf.models import _tuning
 from sklearn_crf.models._factor_graph import FactorGraph, build_trusted_factor_graph, read_cells
 from sklearn_crf.models._factor_tables import DENSE
 from sklearn_crf.models._pairwise import (
@@ -42,18 +43,33 @@ def unite_factors(*graphs):
     )
 
 
-def expand_tables(model: FactorGraph, factors: Sequence[int]) -> tuple[FactorGraph, list[np.ndarray]]:
-    """Give each of the listed factors its own dense table; return the new model and the cells of these tables.
+def split_into_tables(cells: np.ndarray, model: FactorGraph, factors: Sequence[int]) -> list[np.ndarray]:
+    """Return views of the cells of the last tables of ``expand_tables``, in the shape of the table of each factor."""
+    # cells: (n_cells,), a number for each cell of all tables
+    shapes = [model.n_states[model.scope[slice(*model.scope_ptr[f : f + 2])]] for f in factors]
+    ends = np.cumsum([0, *(shape.prod(dtype=np.int64) for shape in shapes)])
+    ends += len(cells) - ends[-1]
+    return [cells[a:b].reshape(shape) for a, b, shape in zip(ends[:-1], ends[1:], shapes, strict=True)]
 
-    The statistics of these cells are the joint marginals of the factors.
+
+def expand_tables(model: FactorGraph, factors: Sequence[int]) -> FactorGraph:
+    """Give each of the listed factors its own dense table, after all other tables.
+
+    The statistics of the cells of these tables are the joint marginals of the factors.
     """
-    # returns cells: for each factor the indices of its table's cells in ``log_table``, in the shape of the table
+    n_cells = sum(n_joint_states(model.n_states[model.scope[slice(*model.scope_ptr[f : f + 2])]]) for f in factors)
+    if n_cells > _tuning.MOST_EXPANDED_CELLS:
+        raise ValueError(
+            f"the {len(factors)} edges and factors with costs have {n_cells:.3g} joint states together, and their "
+            f"probabilities may have at most {_tuning.MOST_EXPANDED_CELLS}: give costs to fewer types of factors in "
+            "ErrorCost(factors={...}), or use smaller examples."
+        )
     tables = [model.dense_table(f) for f in factors]
     n, ends = len(tables), model.log_table.size + np.cumsum([0, *(table.size for table in tables)])
     table_id = model.table_id.copy()
     table_id[list(factors)] = model.n_tables + np.arange(n)
     cell = model.table_cell
-    found = replace(
+    return replace(
         model,
         table_id=table_id,
         log_table=np.concatenate([model.log_table, *map(np.ravel, tables)]),
@@ -63,7 +79,6 @@ def expand_tables(model: FactorGraph, factors: Sequence[int]) -> tuple[FactorGra
         table_default=np.pad(model.table_default, (0, n), constant_values=-np.inf),
         table_state=np.pad(model.table_state, (0, n), constant_values=1),
     )
-    return found, [first + np.arange(t.size).reshape(t.shape) for first, t in zip(ends[:-1], tables, strict=True)]
 
 
 def _join_offsets(pointers):

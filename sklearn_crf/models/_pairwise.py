@@ -264,6 +264,16 @@ class PairwiseModel(ChecksPickles):
         """Precision of the scores, float32 or float64."""
         return self.unary.dtype
 
+    @property
+    def component(self) -> np.ndarray:
+        """Index of each node's connected component, (N,) int32."""
+        return self.graph.component
+
+    @property
+    def n_components(self) -> int:
+        """Number of connected components."""
+        return self.graph.n_components
+
     @cached_property
     def is_potts(self) -> bool:
         """Whether tables have one value on their diagonal and one elsewhere, so that messages take O(K), not O(K^2)."""

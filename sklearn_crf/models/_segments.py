@@ -174,6 +174,16 @@ class SegmentModel(ChecksPickles):
         return runs.first[scored], runs.length[scored] - 1, runs.label[scored]
 
     @property
+    def component(self) -> np.ndarray:
+        """Index of each node's connected component, (N,) int32."""
+        return self.graph.component
+
+    @property
+    def n_components(self) -> int:
+        """Number of connected components."""
+        return self.graph.n_components
+
+    @property
     def mean_shares(self) -> np.ndarray:
         """Differences 1 / d - 1 / D between the weights of sums over d nodes and over long runs, d = 1, ..., D - 1."""
         n_durations = self.durations.shape[2]

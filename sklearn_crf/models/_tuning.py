@@ -6,6 +6,9 @@
 # Maximum number of cells of a dense table, which is 512 MiB in float64. Larger tables could exhaust memory.
 MAX_DENSE_CELLS = 2**26
 
+# Maximum number of cells of all tables of factors with costs in one prediction, which takes 100 bytes per cell.
+MOST_EXPANDED_CELLS = 2**25
+
 # Maximum number of joint states of a factor that becomes a node of a pairwise model.
 # Every message of the node has this number of entries. An edge table has up to the square of this number.
 MOST_STATES_OF_NODE = 2**10

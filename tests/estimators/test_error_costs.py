@@ -16,7 +16,7 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import AutoMap
 from sklearn_crf.inference.messages._fixed_sweeps import FixedSweeps
 from sklearn_crf.learning import ErrorCost, Exact, MaxMargin, TruncatedInference
-from sklearn_crf.models import score
+from sklearn_crf.models import _tuning, score
 from sklearn_crf.objectives import EmpiricalRisk, TruncatedLoss
 from sklearn_crf.potentials import LinearPotentials, PairwiseTables, make_pairwise_form
 
@@ -218,10 +218,23 @@ def test_predictions_have_the_least_expected_cost_of_factors(nodes, edges, facto
         assert_allclose(expected[at], expected.min(), rtol=1e-5)
 
 
-def test_costs_of_unknown_factors_are_refused():
+@pytest.mark.parametrize("kind", [TRWCRF, DRFClassifier, M3NClassifier])
+def test_costs_of_unknown_factors_are_refused_by_fit(kind):
     X, y = factor_examples(4)
-    field = TRWCRF(learning="exact", cost=ErrorCost(factors={"other": 1.0}), edge_features="constant").fit(X, y)
-    with pytest.raises(ValueError, match="names the type 'other', but the types in training were"):
+    field = kind(cost=ErrorCost(factors={"other": 1.0}), edge_features="constant")
+    message = "names the type 'other', but the types in training were"
+    with pytest.raises(ValueError, match=message):
+        field.fit(X, y)
+    with pytest.raises(ValueError, match=message):
+        field.fit(Shards.from_arrays([(X[:2], y[:2]), (X[2:], y[2:])]))
+    assert not hasattr(field, "coef_")
+
+
+def test_costs_of_too_many_joint_states_are_refused(monkeypatch):
+    X, y = factor_examples(4)
+    field = TRWCRF(learning="exact", cost=ErrorCost(factors=1.0), edge_features="constant").fit(X, y)
+    monkeypatch.setattr(_tuning, "MOST_EXPANDED_CELLS", 30)
+    with pytest.raises(ValueError, match=r"factors with costs have .* joint states together"):
         field.predict(X)
 
 
@@ -303,6 +316,7 @@ def test_the_cost_of_the_estimator_is_the_cost_of_the_loss():
         (TRWCRF(learning=Exact(cost=ErrorCost(edges="border"))), "edges"),
         (TRWCRF(learning=Exact(cost=ErrorCost(factors={"triple": 1.0}))), "names the type 'triple'"),
         (TRWCRF(learning="exact", cost=ErrorCost(factors=-1.0)), "must be finite and not negative"),
+        (TRWCRF(learning="exact", cost=ErrorCost(factors={"triple": None})), "must be finite and not negative"),
         (M3NClassifier(learning=MaxMargin(rescaling="slack"), cost=ErrorCost(edges="pairs")), "only costs of nodes"),
     ],
 )
