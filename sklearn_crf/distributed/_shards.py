@@ -405,10 +405,13 @@ def call_on_each_shard(estimator: Any, method: str, shards: Shards, evidence: An
 
 
 def score_shards(estimator: Any, score: Callable, shards: Shards, y: Any = None, sample_weight: Any = None) -> list:
-    """Compute ``score(estimator, X, y, sample_weight)`` for each shard."""
+    """Compute ``score(estimator, X, y, sample_weight)`` for each shard that has a positive weight."""
     refuse_labels(y, sample_weight)
     check_is_fitted(estimator)
-    return shards.map(_score_shard, (estimator, score))
+    found = [part for part in shards.map(_score_shard, (estimator, score)) if part is not None]
+    if not found:
+        raise ValueError("Shards have no example of positive weight to score: pass at least one.")
+    return found
 
 
 def refuse_shards(caller: str) -> NoReturn:
@@ -450,6 +453,8 @@ def _score_shard(shard, request):
                 f"sample_weight must be at most {limit:g} to score shards, so that sums stay finite, found "
                 f"{largest:g}: divide the weights of all shards by the same number."
             )
+        if weight is not None and not np.any(weight):
+            return None
         return score(copy_for_worker(estimator, shard), X, y, weight)
 
 

@@ -12,6 +12,8 @@ from sklearn_crf.encoding._batches import (
     group_batches_to_join,
     make_batches,
     make_object_array,
+    read_sample_weight,
+    require_weight,
     scale_sample_weight,
     tie_constant_edges,
     unite_batches,

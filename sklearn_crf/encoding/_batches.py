@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,7 +30,21 @@ from sklearn_crf.graphs import build_disjoint_union, build_trusted_graph, lattic
 
 
 def validate_sample_weight(sample_weight, n_examples):
-    """Check ``sample_weight``; return one weight per example, or None if ``sample_weight`` is None."""
+    """Return one weight per example, or None if ``sample_weight`` is None; raise ValueError if all weights are 0."""
+    weight = read_sample_weight(sample_weight, n_examples)
+    if weight is not None and n_examples:
+        require_weight(weight.any())
+    return weight
+
+
+def require_weight(found: object) -> None:
+    """Raise ValueError unless some example was found to have a positive weight."""
+    if not found:
+        raise ValueError("Sample weights must contain at least one non-zero number.")
+
+
+def read_sample_weight(sample_weight: Any, n_examples: int) -> np.ndarray | None:
+    """Return one weight per example, or None if ``sample_weight`` is None. The weights of a shard may all be 0."""
     # sample_weight: None, number or (n_examples,); returns: None or (n_examples,), float64
     if sample_weight is None:
         return None
@@ -59,8 +73,6 @@ def validate_sample_weight(sample_weight, n_examples):
     if np.any(weight < 0):
         i = int(np.argmax(weight < 0))
         raise ValueError(f"Negative values in data passed to `sample_weight`: sample_weight[{i}] is {weight[i]}.")
-    if n_examples and not np.any(weight):
-        raise ValueError("Sample weights must contain at least one non-zero number.")
     return weight
 
 

@@ -40,15 +40,18 @@ class ShardedExamples:
         self._reader = reader = replace(reader, estimator=type(field)(**field.get_params(deep=False)))
         found = shards.map(_survey, reader)
         # Leave out shards without nodes. Their examples still have entries in lists with one entry for each example.
+        # Shards whose weights are all 0 only contribute their classes and the layout of their examples.
         ends = np.cumsum([0] + [part.n_examples for part in found])
         filled = [number for number, part in enumerate(found) if part.has_nodes]
         if not filled:
             raise ValueError("Shards have no nodes, because all of their examples are empty: pass at least one node.")
-        self.first_examples = ends[filled]
-        self.shards = shards = take_shards(shards, filled)
+        weighted = [number for number in filled if found[number].has_weight]
+        encoding.require_weight(weighted)
+        self.first_examples = ends[weighted]
+        self.shards, shards = take_shards(shards, weighted), take_shards(shards, filled)
         found = [found[number] for number in filled]
         if any(part.outline is None for part in found):
-            filling = encoding.Filling.of(shards.map(_sum_known_features, reader), reader.missing_features)
+            filling = encoding.Filling.of(self.shards.map(_sum_known_features, reader), reader.missing_features)
             self._reader = reader = replace(reader, filling=filling)
             found = shards.map(_survey, reader)
         names = [part.name for part in found]
@@ -116,6 +119,7 @@ class _Survey(NamedTuple):
     n_examples: int
     vector_level: str
     has_nodes: bool = True
+    has_weight: bool = True
     outline: encoding.Outline | None = None  # None without nodes, or before missing features are filled
     labels: Any = ()
 
@@ -134,13 +138,14 @@ class _BatchPlan(NamedTuple):
 
 def _survey(shard, reader):
     field = reader.estimator
-    X, y, _ = shard.load()
+    X, y, weight = shard.load()
     with shard.named_in_errors():
         if not encoding.has_nodes(X):
             check_consistent_length(X, y)
             return _Survey(shard.name, X.shape[0] if hasattr(X, "shape") else len(X), VECTOR_LEVEL, has_nodes=False)
         encoded = reader.read(X, reset=True, allow_nan=True)
-        survey = _Survey(shard.name, encoded.n_examples, VECTOR_LEVEL)
+        weight = encoding.read_sample_weight(weight, encoded.n_examples)
+        survey = _Survey(shard.name, encoded.n_examples, VECTOR_LEVEL, has_weight=weight is None or bool(weight.any()))
         if reader.needs_filling(encoded):
             return survey
         encoded = reader.complete(encoded, reader.filling)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_X_y, compute_sample_weight
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, _get_feature_names
+from sklearn.utils.validation import _get_feature_names
 
 from sklearn_crf._numbers import replace_masked_values
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding import (
     check_named_classes,
     mask_missing_nodes,
+    read_sample_weight,
     require_one_label_each,
     require_rows,
     scale_sample_weight,
+    validate_sample_weight,
 )
 from sklearn_crf.mfa._parameters import NOISE_KINDS, Priors
 from sklearn_crf.mfa._samples import remove_isolated_values
@@ -174,6 +177,16 @@ class SampleReading:
 
     def read(self, X, y, sample_weight):
         """Return fitted attributes and classes, and the labels, weights and features of samples of positive weight."""
+        found = self.read_shard(X, y, sample_weight)
+        if found is None:
+            validate_sample_weight(sample_weight, len(X))
+            raise ValueError(
+                "sample_weight times class_weight is 0 for every sample: at least one sample needs a positive weight."
+            )
+        return found
+
+    def read_shard(self, X: Any, y: Any, sample_weight: Any) -> tuple | None:
+        """Return the same as :meth:`read`, or None if no sample has a positive weight."""
         names = _get_feature_names(X)
         require_rows(X)
         if y is not None:
@@ -185,7 +198,11 @@ class SampleReading:
         check_classification_targets(y)
         if self.n_factors > X.shape[1]:
             raise ValueError(f"n_factors={self.n_factors} is larger than n_features={X.shape[1]}: decrease n_factors.")
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight = read_sample_weight(sample_weight, len(X))
+        if weight is None:
+            weight = np.ones(len(X))
+        if not weight.any():
+            return None
         X, y, weight = _keep_positive_weights(weight, X, y, weight)
         X = np.asarray(X, dtype=np.float64)
         try:
@@ -199,6 +216,8 @@ class SampleReading:
             raise ValueError(f"y contains the label {label!r}, which is not one of classes={classes.tolist()}.")
         if self.class_weight is not None:
             weight = weight * compute_class_weights(self.class_weight, y, weight)
+            if not weight.any():
+                return None
             labels, X, weight = _keep_positive_weights(weight, labels, X, weight)
         check_magnitudes(X)
         return attributes, classes, labels, weight, remove_isolated_values(X, labels)
@@ -206,10 +225,4 @@ class SampleReading:
 
 def _keep_positive_weights(weight, *arrays):
     kept = weight > 0
-    if kept.all():
-        return arrays
-    if not kept.any():
-        raise ValueError(
-            "sample_weight times class_weight is 0 for every sample: at least one sample needs a positive weight."
-        )
-    return [array[kept] for array in arrays]
+    return arrays if kept.all() else [array[kept] for array in arrays]

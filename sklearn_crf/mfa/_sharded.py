@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import limit_blas_threads
-from sklearn_crf.distributed import KeptObjects, Shards
-from sklearn_crf.encoding import sort_classes
+from sklearn_crf.distributed import KeptObjects, Shard, Shards, take_shards
+from sklearn_crf.encoding import has_nodes, require_weight, sort_classes
 from sklearn_crf.mfa._input import SampleReading, compute_class_weights
 from sklearn_crf.mfa._samples import SampleBlocks, StandardisedSamples, TrainingData, compute_units, numbered
 from sklearn_crf.mfa._tuning import START_SAMPLES
@@ -69,6 +69,10 @@ def survey(shards: Shards, reading: SampleReading) -> ShardedData:
         reading = _set_class_weights(shards, reading)
     per_class = max(-(-START_SAMPLES // len(shards)), reading.n_components)
     found = shards.map(_survey, (reading, per_class))
+    # Leave out shards without samples of positive weight.
+    filled = [number for number, part in enumerate(found) if part is not None]
+    require_weight(filled)
+    shards, found = take_shards(shards, filled), [found[number] for number in filled]
     first = found[0]
     for part in found[1:]:
         before, now = (each["attributes"]["n_features_in_"] for each in (first, part))
@@ -104,7 +108,8 @@ def survey(shards: Shards, reading: SampleReading) -> ShardedData:
 
 def _set_class_weights(shards, reading):
     """Return a copy of ``reading`` with class weights computed over all shards, because a shard may lack classes."""
-    found = shards.map(_count_classes, replace(reading, class_weight=None))
+    found = [part for part in shards.map(_count_classes, replace(reading, class_weight=None)) if part is not None]
+    require_weight(found)
     names = sort_classes([classes for classes, _ in found])
     count = np.zeros(len(names))
     for classes, own in found:
@@ -115,10 +120,19 @@ def _set_class_weights(shards, reading):
     return replace(reading, classes=classes, class_weight=dict(zip(names.tolist(), weights, strict=True)))
 
 
-def _count_classes(shard, reading):
-    """Return the classes in a shard, and the total weight of the samples of each class."""
+def _read(shard: Shard, reading: SampleReading) -> tuple | None:
+    """Return the samples of a shard, or None if no sample has a positive weight."""
+    X, y, weight = shard.load()
     with shard.named_in_errors():
-        _, classes, labels, weight, _ = reading.read(*shard.load())
+        return reading.read_shard(X, y, weight) if has_nodes(X) else None
+
+
+def _count_classes(shard, reading):
+    """Return the classes in a shard and the total weight of the samples of each class, or None without samples."""
+    found = _read(shard, reading)
+    if found is None:
+        return None
+    _, classes, labels, weight, _ = found
     count = np.bincount(labels, weights=weight, minlength=len(classes))
     return classes[count > 0], count[count > 0]
 
@@ -126,9 +140,12 @@ def _count_classes(shard, reading):
 def _survey(shard, request):
     reading, per_class = request
     shard.cache.clear()
-    with shard.named_in_errors(), limit_blas_threads():
+    with limit_blas_threads():
         # Cache the checked samples to avoid loading them twice, unless memory is short or the shard moves.
-        shard.cache["samples"] = attributes, classes, labels, weight, X = reading.read(*shard.load())
+        shard.cache["samples"] = found = _read(shard, reading)
+        if found is None:
+            return None
+        attributes, classes, labels, weight, X = found
         rng, rows = np.random.default_rng(shard.number), []
         for c in range(len(classes)):
             own = np.flatnonzero(labels == c)
@@ -164,6 +181,6 @@ class ShardedBlocks:
 
 def _load_blocks(reading, classes, units, shard):
     """Load the samples of a shard and return them in blocks, with standardised features."""
-    _, names, labels, weight, X = shard.cache.pop("samples", None) or reading.read(*shard.load())
+    _, names, labels, weight, X = shard.cache.pop("samples", None) or _read(shard, reading)
     labels = np.searchsorted(classes, names[labels])
     return SampleBlocks(units.standardise(X), labels, weight, len(classes))

@@ -130,6 +130,8 @@ class PredictionLoss:
         shape = *model.graph.shape, model.n_values
         prediction, target = ((self.offset + self.scale * z.astype(np.float64)).reshape(shape) for z in (x, y))
         missing = np.isnan(target)
+        if missing.all():
+            return 0.0, np.zeros(y.shape)
         if missing.any():
             # A missing target must not contribute to the loss.
             target = np.where(missing, prediction, target)

@@ -100,6 +100,7 @@ class _Targets:
     former: Any = None  # Mapping or None
 
     takes_examples: ClassVar[bool] = False
+    kind: ClassVar[str] = "values"  # what y holds, for messages
     losses_with_weights: ClassVar[dict] = losses.WEIGHTED
 
     @property
@@ -140,34 +141,41 @@ class _Targets:
                 touched[first] |= gap[second]
                 touched[second] |= gap[first]
             found.append(np.where(touched.ravel(), 0.0, 1.0 if weights is None else weights[i]))
-        if not any(own.any() for own in found):
-            raise ValueError(
-                "loss='pseudolikelihood' needs known pixels of y whose neighbours are also known, but y has none: "
-                "use loss='mse'."
-            )
         return found
 
-    def choose_mean_and_scale(self, moments: Sequence[TargetMoments]) -> tuple[np.ndarray, float]:
+    def join_moments(self, moments: Sequence[TargetMoments]) -> TargetMoments:
+        """Return the moments of all targets; raise ValueError if no pixel contributes to the loss."""
+        joined = reduce(TargetMoments.joined, moments)
+        if not joined.weight.any():
+            of_neighbours = (
+                "; loss='pseudolikelihood' also needs pixels of y whose neighbours are also known: use loss='mse'"
+            )
+            raise ValueError(
+                f"y has no {self.kind}: all its {self.kind} are missing or have weight 0"
+                f"{of_neighbours if self.loss == 'pseudolikelihood' else ''}."
+            )
+        return joined
+
+    def choose_mean_and_scale(self, moments: TargetMoments) -> tuple[np.ndarray, float]:
         """Return the mean (D,) and the scale of the targets; a warm start reuses the mean and scale of the last fit."""
         if self.former is not None:
             return self.former["target_mean_"], self.former["target_scale_"]
-        return reduce(TargetMoments.joined, moments).compute_mean_and_scale()
+        return moments.compute_mean_and_scale()
 
     def images(self, read: ReadImages, common: Common) -> ImagesHere:
         """Return the images with targets of mean 0 and variance 1."""
         mean, scale, attributes = common
-        scaled, weights = [((t - mean) / scale).astype(np.float32) for t in read.targets], read.weights
-        if not self.are_predicted and any(np.isnan(t).any() for t in scaled):
-            gaps = [np.isnan(t).any(axis=1) for t in scaled]
-            weights = self.exclude_missing_terms(read.planes, gaps, weights)
-            scaled = [np.nan_to_num(t) for t in scaled]
+        scaled = [((t - mean) / scale).astype(np.float32) for t in read.targets]
+        if not self.are_predicted:
+            # Pixels without a target have weight 0.
+            scaled = [np.nan_to_num(t, copy=False) for t in scaled]
         observe, choices, units = None, None, read.planes.units
         if read.degradations is not None:
             observe = partial(_degradation.Observation.of, mean=mean, scale=scale, units=units)
             choices = read.degradations.choices
         elif attributes.get("keeps_known_", False):
             observe = _degradation.KnownValues(read.missing, mean, scale, units).observation
-        given = read.planes.features, scaled, weights, read.planes.graph_of
+        given = read.planes.features, scaled, read.weights, read.planes.graph_of
         return ImagesHere(*given, choices, read.corrupted, observe)
 
     def objective(self, common: Common) -> Any:
@@ -230,7 +238,7 @@ class ValueTargets(_Targets):
                 "degradation holds one degradation for each image, which Shards do not support: pass one degradation "
                 "for all images."
             )
-        read = self.read_given(reading, X, y, sample_weight)
+        read = self.read_given(reading, X, y, None)
         return read.planes, read.missing if self.corruption is not None else (), []
 
     def of_shards(self, gaps: tuple, labels: list, counted: Callable) -> "ValueTargets":
@@ -262,13 +270,18 @@ class ValueTargets(_Targets):
         dtype = np.asarray(y[0] if planes.encoded.layout == "list" else y).dtype.str
         layout = {"target_dtype_": dtype, "_has_channels": has_channels, "_is_grey": is_grey} | planes.channels
         weights = self.weights(planes, sample_weight)
+        gaps = [np.isnan(t).any(axis=1) for t in targets]
+        if not self.are_predicted and any(gap.any() for gap in gaps):
+            weights = self.exclude_missing_terms(planes, gaps, weights)
         kept = are_kept(tried, targets, missing, planes.units)
         return ReadImages(planes, targets, weights, layout, draw, missing, degradations, kept)
 
     def found(self, read: ReadImages) -> tuple:
         """Return statistics of the images in memory or of one shard; :meth:`common` joins statistics of all shards."""
+        # ``fmin`` and ``fmax`` ignore NaN, and return NaN if a shard has no known value.
         values = np.concatenate(read.targets)
-        moments, extremes = TargetMoments.of(read.targets, read.weights), (np.nanmin(values), np.nanmax(values))
+        extremes = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
+        moments = TargetMoments.of(read.targets, read.weights)
         return moments, extremes, read.layout, read.planes.offsets, read.keeps_known
 
     def common(self, found: Sequence) -> Common:
@@ -281,8 +294,8 @@ class ValueTargets(_Targets):
                 raise ValueError(
                     "warm_start needs the same number of target channels and the same window as the previous fit."
                 )
-        mean, scale = self.choose_mean_and_scale(moments)
-        ends = np.array((np.min(extremes), np.max(extremes)))
+        mean, scale = self.choose_mean_and_scale(self.join_moments(moments))
+        ends = np.array((np.nanmin(extremes), np.nanmax(extremes)))
         require_size(ends)
         return Common(mean, scale, {"target_range_": ends, "keeps_known_": all(kept), **layouts[0]})
 
@@ -318,6 +331,7 @@ class LabelTargets(_Targets):
     missing_label: Any = None
 
     takes_examples: ClassVar[bool] = True
+    kind: ClassVar[str] = "labels"
     is_degraded: ClassVar[bool] = False
     are_drawn: ClassVar[bool] = False
     losses_with_weights: ClassVar[dict] = losses.WEIGHTED_OF_CODES
@@ -369,8 +383,6 @@ class LabelTargets(_Targets):
         is_complete = not any(gap.any() for gap in gaps)
         if is_complete and of_class is None:
             return weights
-        if all(gap.all() for gap in gaps):
-            raise ValueError("y has no labels: all its labels are missing.")
         if weights is None:
             weights = [np.ones(len(own)) for own in columns]
         if of_class is not None:
@@ -379,13 +391,7 @@ class LabelTargets(_Targets):
             weights = [weight * own for weight, own in zip(weights, of_nodes, strict=True)]
         if not is_complete and not self.are_predicted:
             return self.exclude_missing_terms(planes, gaps, weights)
-        weights = [np.where(gap, 0.0, w) for gap, w in zip(gaps, weights, strict=True)]
-        if not any(own.any() for own in weights):
-            raise ValueError(
-                "sample_weight times class_weight is 0 for all labelled pixels: at least one labelled pixel needs a"
-                " positive weight."
-            )
-        return weights
+        return [np.where(gap, 0.0, w) for gap, w in zip(gaps, weights, strict=True)]
 
     def counts(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> np.ndarray:
         """Return the total weight of the labelled pixels of each class, (n_classes,)."""
@@ -423,7 +429,8 @@ class LabelTargets(_Targets):
     def common(self, found: Sequence) -> Common:
         """Return the mean and scale of the targets of all shards, and the fitted attributes that describe y."""
         moments, layouts = zip(*found, strict=True)
-        mean, scale = (np.zeros(len(moments[0].mean)), 1.0) if self.are_scores else self.choose_mean_and_scale(moments)
+        joined = self.join_moments(moments)
+        mean, scale = (np.zeros(len(joined.mean)), 1.0) if self.are_scores else self.choose_mean_and_scale(joined)
         return Common(mean, scale, layouts[0])
 
     def build_loss_options(self, common: Common) -> dict[str, Any]:

@@ -12,8 +12,15 @@ import numpy as np
 
 from sklearn_crf._numbers import first_of_equal
 from sklearn_crf._threads import limit_blas_threads
-from sklearn_crf.distributed import KeptObjects, Shards, copy_for_worker, refuse_labels, require_one_vector_level
-from sklearn_crf.encoding import Outline
+from sklearn_crf.distributed import (
+    KeptObjects,
+    Shards,
+    copy_for_worker,
+    refuse_labels,
+    require_one_vector_level,
+    take_shards,
+)
+from sklearn_crf.encoding import Outline, has_nodes, read_sample_weight, require_weight
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.rtf._objectives import FieldRisk, Whole
 from sklearn_crf.rtf._plan import Common, FieldOptions, Targets, TreeData
@@ -27,6 +34,13 @@ def read_shards(options: FieldOptions, shards: Shards, y, sample_weight) -> Tree
     refuse_labels(y, sample_weight)
     request = _Request(uuid4().hex, options.reading, options.targets, options.n_jobs)
     found = shards.map(_survey, request)
+    # Leave out shards without nodes. Shards whose weights are all 0 only contribute their layout and their classes.
+    filled = [number for number, part in enumerate(found) if part is not None]
+    if not filled:
+        raise ValueError("Shards have no nodes, because all of their examples are empty: pass at least one node.")
+    weighted = [number for number in filled if found[number].has_weight]
+    require_weight(weighted)
+    shards, found = take_shards(shards, weighted), [found[number] for number in filled]
     require_one_vector_level(found)
     outline = Outline.joined([part.outline for part in found], [part.name for part in found])
     request = request._replace(reading=_make_surveyed_reading(request.reading, outline, found))
@@ -72,6 +86,7 @@ class _Survey(NamedTuple):
     labels: list
     vector_level: str
     sample: InputSample  # sample of X
+    has_weight: bool
 
 
 class _Request(NamedTuple):
@@ -108,10 +123,14 @@ class _Request(NamedTuple):
 def _survey(shard, request):
     shard.cache.clear()
     shard.memory.clear()
+    X, y, weight = shard.load()
     with shard.named_in_errors():
-        planes, gaps, labels = request.targets.survey(request.make_shard_reading(shard), *shard.load())
-    outline = Outline.of(planes.encoded)
-    return _Survey(shard.name, outline, planes.missing, gaps, labels, VECTOR_LEVEL, planes.sample)
+        if not has_nodes(X):
+            return None
+        planes, gaps, labels = request.targets.survey(request.make_shard_reading(shard), X, y, weight)
+        weight = read_sample_weight(weight, planes.encoded.n_examples)
+    outline, has_weight = Outline.of(planes.encoded), weight is None or bool(weight.any())
+    return _Survey(shard.name, outline, planes.missing, gaps, labels, VECTOR_LEVEL, planes.sample, has_weight)
 
 
 def _count_classes(shard, request):

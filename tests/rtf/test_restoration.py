@@ -256,7 +256,7 @@ def test_pairs_of_images_may_have_gaps():
         assert np.isfinite(field.score(X, y))
     with pytest.raises(ValueError, match="loss='likelihood' does not support missing values or labels in y"):
         RegressionTreeField("likelihood", **QUICK).fit(X, y)
-    with pytest.raises(ValueError, match="y has no value in channel"):
+    with pytest.raises(ValueError, match="y has no values: all its values are missing"):
         RegressionTreeField(**QUICK).fit(X, np.full_like(y, np.nan))
     sparse = np.full_like(y, np.nan)
     sparse[:, ::4, ::4] = 1.0
