@@ -410,7 +410,7 @@ def score_shards(estimator: Any, score: Callable, shards: Shards, y: Any = None,
     check_is_fitted(estimator)
     found = [part for part in shards.map(_score_shard, (estimator, score)) if part is not None]
     if not found:
-        raise ValueError("Shards have no example of positive weight to score: pass at least one.")
+        raise ValueError("Shards have no sample of positive weight to score: pass at least one.")
     return found
 
 

@@ -77,7 +77,7 @@ def test_a_shard_without_nodes_or_weights_adds_nothing(name, blank, first):
     expected = clone(field).fit(Shards.from_arrays([one, other]))
     np.testing.assert_allclose(found.predict(third[0]), expected.predict(third[0]), rtol=1e-10)
     assert found.score(Shards.from_arrays([nothing, third])) == pytest.approx(expected.score(*third))
-    with pytest.raises(ValueError, match="no example of positive weight to score"):
+    with pytest.raises(ValueError, match="no sample of positive weight to score"):
         found.score(Shards.from_arrays([nothing]))
     with pytest.raises(ValueError, match=r"no nodes|non-zero number"):
         clone(field).fit(Shards.from_arrays([nothing, nothing]))
