@@ -289,9 +289,9 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
 
 def _check_fitted(vectorizer: Any) -> None:
     """Raise ValueError unless the vocabularies number their names from 0."""
-    for name in ("vocabulary_", "edge_vocabulary_"):
-        # Parameters may have changed since the fit, so they do not tell which vocabularies there are.
-        vocabulary = getattr(vectorizer, name, {}) if name == "edge_vocabulary_" else vectorizer.vocabulary_
+    # The parameter ``edge_features`` may have changed since the fit, so it does not tell whether edges have names.
+    of_edges = getattr(vectorizer, "edge_vocabulary_", {})
+    for name, vocabulary in (("vocabulary_", vectorizer.vocabulary_), ("edge_vocabulary_", of_edges)):
         if {*map(type, vocabulary)} - {str} or list(vocabulary.values()) != list(range(len(vocabulary))):
             raise ValueError(f"{name} must be a dict that numbers strings from 0.")
     check_option(getattr(vectorizer, "_separator", ""), "_separator", bool, "be text", kind=str)
