@@ -264,6 +264,7 @@ def write_learnings():
     rows = [["name", "loss", "needs", "gives"]]
     for name, kind in LEARNINGS.items():
         needs = [f"every label: {kind.why_not['missing labels']}"] if kind.needs_labels else []
+        needs += [] if kind().takes_segments else ["no segments"]
         rows.append(
             [
                 f':class:`"{name}" <sklearn_crf.learning.{kind.__name__}>`',

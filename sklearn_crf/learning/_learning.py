@@ -62,7 +62,8 @@ class Learning(ChecksOwnMethods, _FeatureOptions):
     takes_segments : bool
         Whether durations of runs may have scores.
     why_not : dict of str to str
-        Reason for the error message: why every node needs a label ("missing labels").
+        Reasons for error messages: why every node needs a label ("missing labels"), or why durations cannot have scores
+        ("segments").
     takes_bounds : bool
         Whether weights can be constrained to be non-negative.
     has_distribution : bool
@@ -95,7 +96,9 @@ class Learning(ChecksOwnMethods, _FeatureOptions):
     needs_labels: ClassVar[bool] = False
     takes_factors: ClassVar[bool] = False
     takes_segments: ClassVar[bool] = False
-    why_not: ClassVar[dict[str, str]] = {}
+    why_not: ClassVar[dict[str, str]] = {
+        "segments": "it avoids exact inference, which takes little time on sequences, and segments need sequences"
+    }
     takes_bounds: ClassVar[bool] = False
     has_distribution: ClassVar[bool] = True
     has_penalty: ClassVar[bool | None] = None
@@ -281,8 +284,9 @@ class Learning(ChecksOwnMethods, _FeatureOptions):
             )
         if plan.layout.segments is not None and not plan.asked.takes_segments:
             raise ValueError(
-                f"learning={self.name!r} with these options does not support segments: use 'likelihood', 'exact', "
-                "'relaxation', 'loopy', 'pma', 'spa', 'mma', 'max_margin', 'relaxed_margin' or 'smoothed_margin'."
+                f"learning={self.name!r} with these options does not support segments, because "
+                f"{self.why_not['segments']}: use 'likelihood', 'exact', 'relaxation', 'loopy', 'pma', 'spa', 'mma', "
+                "'max_margin', 'relaxed_margin' or 'smoothed_margin'."
             )
 
     def check_labels(self, labels: Any) -> None:
@@ -318,7 +322,7 @@ class Learning(ChecksOwnMethods, _FeatureOptions):
             )
         if self.needs_labels:
             for batch in batches:
-                reason = f" ({self.why_not['missing labels']})" if self.why_not else ""
+                reason = f" ({self.why_not['missing labels']})" if "missing labels" in self.why_not else ""
                 require_complete(batch, f"learning={self.name!r}{reason}")
 
     def finds_terms(self, batches: Sequence) -> bool:

@@ -442,6 +442,10 @@ class OwnLearning(SmoothLearning):
         self.own = own
 
     @property
+    def takes_segments(self) -> bool:  # type: ignore[override]
+        return bool(self.own.needs)
+
+    @property
     def sums_over_nodes(self):  # type: ignore[override]
         return self.own.weighs_nodes
 

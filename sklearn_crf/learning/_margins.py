@@ -279,8 +279,7 @@ class MarginLearning(Learning):
         -------
         Objective
         """
-        # Segments need chains, on which the local polytope has no fractional corners.
-        return StructuredHinge(inference, cost) if facts.have_segments else RelaxedHinge(inference, cost)
+        return RelaxedHinge(inference, cost)
 
     def objective(self, plan: FitPlan, data: Any) -> Objective:
         cost, encoded = self.cost_matrix(data.class_weight, data.labels), data.encoded

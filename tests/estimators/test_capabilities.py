@@ -10,6 +10,7 @@ from factor_examples import factor_examples
 
 from sklearn_crf import TRWCRF
 from sklearn_crf.learning import LEARNINGS, ErrorCost
+from sklearn_crf.potentials import PairwiseTables, Segments
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -39,6 +40,20 @@ def test_missing_labels(learning):
         assert "missing labels" not in kind.why_not
     else:
         with pytest.raises(ValueError, match=re.escape(kind.why_not["missing labels"])):
+            field.fit(X, y)
+
+
+@pytest.mark.parametrize("learning", LEARNINGS)
+def test_segments(learning):
+    rng = np.random.default_rng(0)
+    y = np.repeat(rng.integers(2, size=(6, 3)), 2, axis=1)
+    X = y[..., None] + 0.5 * rng.normal(size=(*y.shape, 1))
+    kind, field = LEARNINGS[learning], field_of(learning)
+    field.set_params(pairwise=PairwiseTables("full", segments=Segments(4)))
+    if kind().takes_segments:
+        assert field.fit(X, y).duration_coef_.shape == (2, 4)
+    else:
+        with pytest.raises(ValueError, match=f"does not support segments, because {kind.why_not['segments']}"):
             field.fit(X, y)
 
 

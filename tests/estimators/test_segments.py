@@ -23,7 +23,14 @@ from sklearn_crf.learning import Relaxation
 from sklearn_crf.learning._reparameterized_margins import ReparameterizedMargin
 from sklearn_crf.metrics import entities
 from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel
-from sklearn_crf.objectives import EmpiricalRisk, Likelihood, SlackRescaledHinge, SoftmaxMargin
+from sklearn_crf.objectives import (
+    EmpiricalRisk,
+    Likelihood,
+    Pseudolikelihood,
+    SlackRescaledHinge,
+    SoftmaxMargin,
+    loss_and_gradient,
+)
 from sklearn_crf.potentials import LinearPotentials, PairwiseTables, SegmentPotentials, Segments, make_pairwise_form
 
 CLASSIFIERS = [TRWCRF, DRFClassifier, M3NClassifier]
@@ -206,7 +213,7 @@ APPROXIMATE = "pl", "piecewise", "contrastive", "cd", "truncated", "mean_field",
 
 @pytest.mark.parametrize("learning", [*APPROXIMATE, Relaxation(entropy="trivial"), "joint_relaxation"], ids=str)
 def test_learning_that_does_not_support_segments(learning):
-    with pytest.raises(ValueError, match=r"does not support segments: use 'likelihood'"):
+    with pytest.raises(ValueError, match="does not support segments, because it avoids exact inference"):
         TRWCRF(pairwise=with_segments(4), learning=learning).fit(X, Y)
 
 
@@ -255,6 +262,16 @@ def test_smoothed_margins_are_soft_maxima(learning):
     weights = field.coef_, field.intercept_, field.edge_coef_, field.duration_coef_
     penalty = sum(np.sum(part**2) for part in weights) / 2
     assert field.loss_curve_[-1] == pytest.approx(loss + penalty, rel=1e-6)
+
+
+def test_own_objectives_learn_segments_by_exact_inference():
+    options = {"pairwise": with_segments(6, features="ends"), "max_iter": 20}
+    own = TRWCRF(**options, learning=Likelihood()).fit(X[:6], Y[:6])
+    assert_allclose(own.loss_curve_, TRWCRF(**options, learning="exact").fit(X[:6], Y[:6]).loss_curve_, rtol=1e-9)
+    with pytest.raises(ValueError, match="does not support segments, because it avoids exact inference"):
+        TRWCRF(**options, learning=Pseudolikelihood()).fit(X[:6], Y[:6])
+    with pytest.raises(ValueError, match="does not support a SegmentModel, because it avoids exact inference"):
+        loss_and_gradient(own.models(X[:1])[0], Y[0], objective=Pseudolikelihood())
 
 
 def test_slack_rescaling_bounds_the_product():

@@ -286,6 +286,11 @@ def loss_and_gradient(
     if not (objective is None or isinstance(objective, Objective)):
         raise TypeError(f"objective must be an Objective, such as Pseudolikelihood(), got {objective!r}.")
     chosen = Likelihood(AutoMarginals()) if objective is None else objective.coupled(AutoMarginals())
+    if isinstance(model, SegmentModel) and not chosen.needs:
+        raise ValueError(
+            f"objective={objective!r} does not support a SegmentModel, because it avoids exact inference, which takes "
+            "little time on the sequences that segments need: use Likelihood()."
+        )
     labels = np.asarray(labels)
     if isinstance(model, PairwiseModel) and labels.shape == model.graph.shape:
         labels = labels.ravel()

@@ -174,6 +174,8 @@ class RelaxedHinge(StructuredHinge):
 
 def is_whole(found):
     """Return whether the solution of the relaxation is a labeling, without fractional values."""
+    if found.fractional is None:  # exact inference has no relaxation
+        return True
     return bool(found.fractional.max(axis=1).min(initial=1.0) > 1 - _WHOLE)
 
 
