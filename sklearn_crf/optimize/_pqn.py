@@ -10,7 +10,7 @@ from scipy.linalg import lu_factor, lu_solve
 from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize._iterates import AT_LIMIT, Callback, Projection, ValueGradient
-from sklearn_crf.optimize._spg import ROUNDING, ProjectedRun, minimize_spg
+from sklearn_crf.optimize._spg import PRECISION, ProjectedRun, minimize_spg
 
 # Below this relative curvature along a step, the curvature consists mostly of rounding errors.
 _LEAST_CURVATURE = 1e-12
@@ -26,7 +26,7 @@ def minimize_pqn(
     most_left: float = np.inf,
     memory: int = 10,
     inner_iter: int = 10,
-    precision: float = ROUNDING,
+    precision: float = PRECISION,
     callback: Callback | None = None,
 ) -> OptimizeResult:
     r"""Minimize a smooth function over a convex set by the projected quasi-Newton method.

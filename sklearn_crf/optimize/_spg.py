@@ -10,8 +10,9 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
 
-# Relative error of values computed in float64.
-ROUNDING = 16 * np.finfo(float).eps
+# Relative errors of estimated decreases and of values in float64. A value has the larger error, because it is often a
+# small sum of large terms.
+_ROUNDING, PRECISION = 16 * np.finfo(float).eps, 100 * np.finfo(float).eps
 
 # Line search: minimum step length; sufficient fraction of the decrease that the slope predicts.
 _SHORTEST, _ENOUGH = 1e-14, 1e-4
@@ -73,7 +74,7 @@ class ProjectedRun:
             value, gradient = self._evaluate(x, self.nfev)
             enough = _ENOUGH * length * min(slope, 0.0)
             rise = 0.5 * length * (slope + float(gradient @ direction))
-            is_level = value <= reference + self.precision * size and rise <= enough + ROUNDING * size
+            is_level = value <= reference + self.precision * size and rise <= enough + _ROUNDING * size
             if (value <= reference + enough or is_level) and np.all(np.isfinite(gradient)):
                 self._accept(x, value, gradient)
                 return True
@@ -115,7 +116,7 @@ def minimize_spg(
     tol: float = 1e-06,
     history: int = 10,
     first_step: float | None = None,
-    precision: float = ROUNDING,
+    precision: float = PRECISION,
     callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
     r"""Minimize a smooth function over a convex set by the spectral projected gradient method.

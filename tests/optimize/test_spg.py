@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import nnls
 
 from sklearn_crf.optimize import minimize_spg
-from sklearn_crf.optimize._spg import ROUNDING, ProjectedRun
+from sklearn_crf.optimize._spg import PRECISION, ProjectedRun
 
 
 def anywhere(x):
@@ -73,6 +73,22 @@ def test_history_of_one_never_rises():
     assert len(found.loss_curve) == found.nit + 1
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_rounding_errors_of_the_value_do_not_end_the_search(seed):
+    rng, orders = np.random.default_rng(0), np.random.default_rng(seed)
+    a = rng.normal(size=(10, 10))
+    matrix, vector = a.T @ a + 1e-2 * np.eye(10), rng.normal(size=10)
+
+    def fun(x):
+        order = orders.permutation(10)
+        product = (matrix[:, order] * x[order]).cumsum(axis=1)[:, -1]
+        return sum((0.5 * x * product - vector * x)[order]), product - vector
+
+    found = minimize_spg(fun, np.zeros(10), project=anywhere, history=1, tol=1e-7, max_iter=5000)
+    assert found.success
+    assert np.all(np.diff(found.loss_curve) <= 1e-12)
+
+
 def test_stopped_early_gives_the_best_point_seen():
     rng = np.random.default_rng(1)
     a = rng.normal(size=(10, 10))
@@ -127,7 +143,7 @@ def test_steps_within_the_rounding_of_x_are_none():
         calls.append(x)
         return 0.5 * float(x @ x), x
 
-    run = ProjectedRun(fun, np.copy, np.full(2, 1e6), history=1, shrink=0.5, callback=None, precision=ROUNDING)
+    run = ProjectedRun(fun, np.copy, np.full(2, 1e6), history=1, shrink=0.5, callback=None, precision=PRECISION)
     assert not run.move_along(np.full(2, -1e-11))
     assert len(calls) == 1
     assert run.move_along(np.full(2, -1e-3))
