@@ -6,6 +6,7 @@ from datetime import date
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
@@ -22,6 +23,7 @@ from sklearn_crf import (
     solve,
 )
 from sklearn_crf._numbers import as_integer, as_integers, as_pixels, as_reals, as_scores, convert_to_csr
+from sklearn_crf.encoding import multiply_rows
 from sklearn_crf.model_selection import cross_val_predict
 from sklearn_crf.preprocessing import ClassifierScores, NodeTransformer, PatchAverages, group_rows
 
@@ -190,3 +192,19 @@ def test_tree_fields_score_a_frame_of_labels(field):
     frame = pytest.importorskip("pandas").DataFrame({"y": TWO_CLASSES})
     fitted = field(max_depth=0, max_iter=3, random_state=0, filter_bank=None).fit(TABLE, TWO_CLASSES)
     assert fitted.score(TABLE, frame) == fitted.score(TABLE, TWO_CLASSES)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_features", [0, 1, 3, 8, 41, 700])
+@pytest.mark.parametrize("n_columns", [1, 2, 5, 8, 13, 30])
+def test_products_of_rows_do_not_depend_on_the_rows_beside_them(n_columns, n_features, dtype):
+    rng = np.random.default_rng(n_features)
+    rows = rng.normal(size=(21, n_features)).astype(dtype)
+    weights = rng.normal(size=(n_columns, n_features)).astype(dtype)
+    found = multiply_rows(rows, weights)
+    assert found.dtype == dtype
+    exact = rows.astype(np.float64) @ weights.astype(np.float64).T
+    assert_allclose(found, exact, rtol=0, atol=4 * np.finfo(dtype).eps * n_features)
+    for start, stop in ((0, 1), (3, 4), (5, 12), (13, 21)):
+        assert_array_equal(multiply_rows(rows[start:stop], weights), found[start:stop])
+    assert_array_equal(multiply_rows(np.asfortranarray(rows), weights[:, ::1]), found)

@@ -52,6 +52,6 @@ from sklearn_crf.encoding._labels import (
 )
 from sklearn_crf.encoding._lattices import encode_X
 from sklearn_crf.encoding._layouts import decode, has_nodes, require_rows
-from sklearn_crf.encoding._node_features import OperatorFeatures, SharedRows
+from sklearn_crf.encoding._node_features import OperatorFeatures, SharedRows, multiply_rows
 
 __all__ = ["Example", "register_edge_features"]

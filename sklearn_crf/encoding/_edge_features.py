@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._numbers import as_reals
-from sklearn_crf.encoding._node_features import OperatorFeatures
+from sklearn_crf.encoding._node_features import OperatorFeatures, multiply_rows
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.graphs.graphs import absolute_differences
 from sklearn_crf.kernels.graphs.graphs import weighted_differences as sum_of_differences
@@ -158,7 +158,7 @@ def scale_edge_features(features, edge_type, scale):
 def sum_weighted_edges(features, edge_type, weights):
     """Return, for each edge, the sum of its features, each multiplied by its weight for the edge's type."""
     # features: (E, R); weights: (n_edge_types, R); returns: (E,), in the precision of the features
-    sums = features @ weights.T.astype(features.dtype)
+    sums = multiply_rows(features, weights)
     if edge_type is None or len(weights) == 1:
         return sums[:, 0]
     return np.take_along_axis(sums, edge_type[:, np.newaxis], axis=1)[:, 0]

@@ -6,6 +6,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._numbers import gram, sum_columns
+from sklearn_crf.kernels.core.blas import score_rows
+
+
+def multiply_rows(features, weights):
+    """Compute ``features @ weights.T`` in the precision of the features; no row affects the last digits of another."""
+    # features: (n, F), array, sparse or operator; weights: (C, F); returns: (n, C)
+    weights = np.ascontiguousarray(weights, dtype=features.dtype)
+    if not isinstance(features, np.ndarray):
+        return np.ascontiguousarray(features @ weights.T)
+    products = np.empty((len(features), len(weights)), dtype=features.dtype)
+    score_rows(np.ascontiguousarray(features), weights, products)
+    return products
 
 
 class OperatorFeatures:
@@ -174,8 +186,7 @@ class SharedRows:
         """Compute, for each node, the product of its row with the weights of its type."""
         # coef: (n_sharing, n_columns, n_features); returns: (n_nodes, n_columns)
         _, n_columns, n_features = coef.shape
-        products = self.rows @ coef.reshape(-1, n_features).T.astype(self.dtype)
-        return np.ascontiguousarray(products).reshape(-1, n_columns)
+        return multiply_rows(self.rows, coef.reshape(-1, n_features)).reshape(-1, n_columns)
 
     def gradient(self, columns):
         """Convert the gradient of scores to the gradient of the weights and the gradient of the intercepts."""

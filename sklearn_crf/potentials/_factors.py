@@ -8,7 +8,7 @@ import numpy as np
 from sklearn_crf import models
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._threads import cached_property
-from sklearn_crf.encoding import Encoded
+from sklearn_crf.encoding import Encoded, multiply_rows
 from sklearn_crf.models import FactorGraph, numbers_of_states
 from sklearn_crf.potentials._extended import ExtendedPotentials
 
@@ -244,7 +244,7 @@ def _build_type_graph(kind, weights, found, n_states):
 
     The factors share one table, or have a table each if they have features.
     """
-    scores = weights if found.features is None else found.features @ weights
+    scores = weights if found.features is None else multiply_rows(found.features, weights.T)
     n_tables, n_factors = len(scores), len(found.scope)
     is_dense = kind.n_listed == n_joint_states(kind.n_states)
     return models.build_trusted_factor_graph(

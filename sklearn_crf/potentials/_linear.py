@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._numbers import gram, sum_columns
-from sklearn_crf.encoding import Encoded, SharedRows, make_trusted_example, sum_edges_of_example
+from sklearn_crf.encoding import Encoded, SharedRows, make_trusted_example, multiply_rows, sum_edges_of_example
 from sklearn_crf.models import EdgeLayout, PairwiseModel, build_model_with_layout
 
 # Maximum number of edges for which a copied edge layout is cached for all models of an example.
@@ -370,7 +370,7 @@ class LinearPotentials:
 
     def _multiply(self, weights, node_type, features):
         """Compute the score columns of nodes of one type."""
-        columns = np.ascontiguousarray(features @ weights.coef[node_type].T.astype(features.dtype))
+        columns = multiply_rows(features, weights.coef[node_type])
         if self.fit_intercept:
             columns += weights.intercept[node_type].astype(features.dtype)
         return columns

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn_crf._numbers import as_reals, gram, is_sparse_matrix
 from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.encoding import Example, n_inputs, replace_fields
+from sklearn_crf.encoding import Example, multiply_rows, n_inputs, replace_fields
 from sklearn_crf.models import SegmentModel, Statistics
 from sklearn_crf.potentials._extended import ExtendedPotentials
 
@@ -114,11 +114,11 @@ class RunFeatureKinds(NamedTuple):
         if "ends" in self.names:
             found["ends"] = np.empty((2, n_nodes, n_classes), dtype)
             for scores, weights in zip(found["ends"], (first, last), strict=True):
-                _multiply(features.nodes, weights, scores)
+                scores[...] = multiply_rows(features.nodes, weights)
         if self.functions:
-            found["spans"] = _multiply(features.spans, own).reshape(n_nodes, self.n_spans, n_classes)
+            found["spans"] = multiply_rows(features.spans, own).reshape(n_nodes, self.n_spans, n_classes)
         if "mean" in self.names:
-            found["means"] = _multiply(features.nodes, mean)
+            found["means"] = multiply_rows(features.nodes, mean)
         return found
 
     def pullback(self, features: RunFeatures, statistics: Any, node_ptr: np.ndarray) -> np.ndarray:
@@ -144,17 +144,6 @@ class RunFeatureKinds(NamedTuple):
         """Split weights (K, P) into views for means, first nodes, last nodes and user-defined functions."""
         n_means, n_ends = (n_features * (name in self.names) for name in ("mean", "ends"))
         return tuple(np.split(coef, np.cumsum([n_means, n_ends, n_ends]), axis=1))
-
-
-def _multiply(rows: Values, coef: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """Return the products of rows, (n, P), with the weights of each label, (K, P)."""
-    weights = coef.T.astype(rows.dtype)
-    if isinstance(rows, np.ndarray):
-        return np.matmul(rows, weights, out=out)
-    found = np.asarray(rows @ weights)
-    if out is not None:
-        out[...] = found
-    return found
 
 
 def _check(found: Any, n_runs: int) -> Values:

@@ -4,11 +4,9 @@ from libc.stdint cimport int64_t
 
 cdef extern from "core/blas.hpp" namespace "crf" nogil:
     cdef cppclass Blas:
-        void* sgemm
         void* dgemm
-        void* sgemv
         void* dgemv
-        void multiply "multiply<double>"(
+        void multiply(
             char, char, int64_t, int64_t, int64_t, const double*, int64_t, const double*, int64_t, double, double*,
             int64_t
         )

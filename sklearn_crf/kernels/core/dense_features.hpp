@@ -1,21 +1,16 @@
-// Dense features of nodes: matrix products with weights and with derivatives, by BLAS.
+// Dense features of nodes: products with weights, and with derivatives by BLAS.
 #pragma once
 
 #include <algorithm>
-#include <memory>
 #include <type_traits>
 
 #include "core/blas.hpp"
+#include "core/scored_rows.hpp"
 
 namespace crf {
 
 // Approximate size of the blocks of float32 features that are converted to float64 at once.
 constexpr i64 kNumbersAtOnce = 1 << 15;
-
-template <class Number>
-std::unique_ptr<Number[]> workspace(i64 n) {
-    return std::unique_ptr<Number[]>(new Number[std::max<i64>(n, 1)]);
-}
 
 template <class Real>
 struct DenseFeatures {
@@ -25,10 +20,7 @@ struct DenseFeatures {
 
     // columns = features weights', stored in rows of length `stride`.
     void scores(const Real* features, i64 n_nodes, i64 n_columns, i64 stride, Real* columns) const {
-        const i64 C = n_columns, n = n_nodes, F = n_features;
-        // A matrix product with one column takes about three times as long as the product with a vector.
-        if (C == 1) blas->multiply_vector<Real>('T', F, n, features, weights, 1, 0, columns, stride);
-        else blas->multiply<Real>('T', 'N', C, n, F, weights, F, features, F, 0, columns, stride);
+        score_rows<Real>(features, n_nodes, n_features, weights, n_columns, stride, columns);
     }
 
     // gradient = columns' features, or gradient += columns' features.
@@ -44,8 +36,9 @@ struct DenseFeatures {
             if (!is_double) std::copy(rows, rows + n_rows * n_features, copy.get());
             const auto* wide = static_cast<const double*>(is_double ? static_cast<const void*>(rows) : copy.get());
             const double *own = columns + start * stride, factor = start || adds ? 1 : 0;
-            if (C == 1) blas->multiply_vector<double>('N', F, n_rows, wide, own, stride, factor, gradient, 1);
-            else blas->multiply<double>('N', 'T', F, C, n_rows, wide, F, own, stride, factor, gradient, F);
+            // A matrix product with one column takes about three times as long as the product with a vector.
+            if (C == 1) blas->multiply_vector(F, n_rows, wide, own, stride, factor, gradient);
+            else blas->multiply('N', 'T', F, C, n_rows, wide, F, own, stride, factor, gradient, F);
         }
     }
 };

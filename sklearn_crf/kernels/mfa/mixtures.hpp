@@ -47,14 +47,13 @@ struct Forms {
     // out = a b; a is (n_rows, n_inner).
     void multiply(const double* a, i64 n_rows, i64 n_inner, const double* b, i64 b_stride, i64 n_columns, double* out,
                   i64 stride) const {
-        blas->multiply<double>('N', 'N', n_columns, n_rows, n_inner, b, b_stride, a, std::max<i64>(n_inner, 1),
-                               0, out, stride);
+        blas->multiply('N', 'N', n_columns, n_rows, n_inner, b, b_stride, a, std::max<i64>(n_inner, 1), 0, out, stride);
     }
 
     // out += a b'; a is (n_rows, n), b (n_columns, n), out (n_rows, n_columns).
     void add_products(const double* a, i64 n_rows, i64 a_stride, const double* b, i64 n_columns, i64 b_stride, i64 n,
                       double* out) const {
-        blas->multiply<double>('T', 'N', n_columns, n_rows, n, b, b_stride, a, a_stride, 1, out, n_columns);
+        blas->multiply('T', 'N', n_columns, n_rows, n, b, b_stride, a, a_stride, 1, out, n_columns);
     }
 };
 
