@@ -236,7 +236,10 @@ class MarginLearning(Learning):
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
         if self.by_slack and isinstance(self.cost, ErrorCost):
-            raise ValueError("rescaling='slack' supports only costs of nodes: pass a matrix, or use 'margin'.")
+            raise ValueError(
+                "rescaling='slack' supports only costs of nodes, because its search multiplies the costs of nodes by "
+                "several numbers: pass a matrix, or use rescaling='margin'."
+            )
         # Reading the property raises errors about the inference before training starts.
         plan.training_inference  # noqa: B018
 

@@ -19,6 +19,7 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import AD3, MPLP, BruteForce, JunctionTree, LoopyBP, NormProductBP, TreeInference
 from sklearn_crf.learning import ContrastiveTraining, MaxMargin, SharedPiecesTraining, TruncatedInference
 from sklearn_crf.models import exactly_one, score
+from sklearn_crf.objectives.margin import _slack_rescaling
 
 TIGHT = {"tol": 1e-7, "max_iter": 500, "inner_tol": 1e-10, "inner_max_iter": 2000}
 LEARNINGS_OF_FACTORS = ("exact", "relaxation", "loopy", "piecewise", "pseudolikelihood")
@@ -470,10 +471,29 @@ def test_labels_that_fixed_factors_forbid(field):
     assert np.isfinite(field.fit([x, x], [allowed, allowed[::-1]]).coef_).all()
 
 
-def test_slack_rescaling_is_for_edges_alone():
-    X, y = factor_examples(2)
-    with pytest.raises(ValueError, match="rescaling='slack' supports only nodes and edges"):
-        M3NClassifier(learning=MaxMargin(rescaling="slack")).fit(X, y)
+@pytest.mark.parametrize("way", ["enumeration", "search", "solver"])
+def test_slack_rescaling_of_factors_by_enumeration(way, monkeypatch):
+    X, y = factor_examples(4, fixed=True, longest=4)
+    cost = np.array([[0.0, 1.0, 3.0], [2.0, 0.0, 1.0], [1.0, 0.5, 0.0]])
+    solver, tol = ("cutting_plane", 1e-4) if way == "solver" else ("bmrm", 1e-6)
+    if way == "search":
+        monkeypatch.setattr(_slack_rescaling, "ENUMERABLE", 0)
+    field = M3NClassifier(
+        learning=MaxMargin(rescaling="slack"), cost=cost, C=0.5, tol=tol, max_iter=3000, edge_features="constant",
+        fit_intercept=False, inference=BruteForce(), solver=solver, random_state=0,
+    ).fit(X, y)  # fmt: skip
+    value = sum((w**2).sum() for w in [field.coef_, field.edge_coef_, *field.factor_coef_.values()]) / 2
+    for model, truth in zip(field.models(X), y, strict=True):
+        every = np.array(list(product(range(3), repeat=len(truth))))
+        slack = 1.0 + np.array([score(model, labels) for labels in every]) - score(model, truth)
+        value += 0.5 * max(0.0, (cost[every, truth].sum(axis=1) * slack).max())
+    least = field.loss_curve_.min()
+    if way == "search":
+        # A labeling below the hull is not best at any price; the gap includes the difference.
+        assert least - field.duality_gap_ <= value <= least * (1 + 1e-6)
+    else:
+        assert_allclose(least, value, rtol=1e-6)
+        assert field.duality_gap_ <= 2 * tol * value
 
 
 @pytest.mark.parametrize("solver", ["one_slack", "cutting_plane", "frank_wolfe"])

@@ -8,6 +8,7 @@ from sklearn_crf.inference import Labeling, n_labelings, score_all_labelings
 from sklearn_crf.models import (
     FactorGraph,
     PairwiseModel,
+    SegmentModel,
     check_labels,
     compute_labeling_statistics,
     compute_score_terms,
@@ -246,18 +247,18 @@ class SlackRescaledHinge(StructuredHinge):
     def most_violated(self, model, labels, *, node_weight=None, state=None, n_threads=1):
         """Find the labeling with the highest product of cost and slack, where ``slack = 1 + score - true score``."""
         # returns: Labeling, whose score is the product and whose bound is an upper bound on the product
-        if isinstance(model, FactorGraph):
-            raise ValueError("rescaling='slack' supports only nodes and edges, not factors: use rescaling='margin'.")
         labels = check_labels(model, labels)
         # (N, K), cost of each state of each node
-        cost = self.cost.T[labels] if node_weight is None else node_weight[:, None] * self.cost.T[labels]
-        if self.single_nodes:
-            return _maximise_single_nodes(model, labels, cost)
+        # In a factor graph, the cost matrix may have more rows than the largest number of states of a node.
+        cost = self.cost.T[labels, : model.n_columns]
+        cost = cost if node_weight is None else node_weight[:, None] * cost
         is_pairwise = isinstance(model, PairwiseModel)
-        if is_pairwise and n_labelings(len(labels), model.n_columns) <= ENUMERABLE:
+        if self.single_nodes and is_pairwise:
+            return _maximise_single_nodes(model, labels, cost)
+        if not isinstance(model, SegmentModel) and n_labelings(len(labels), model.n_columns) <= ENUMERABLE:
             return _maximise_by_enumeration(model, labels, cost)
         found = self._search(model, labels, cost, node_weight, state, n_threads)
-        work = cost.max(axis=1).sum() * model.graph.n_nodes * model.n_columns**2
+        work = cost.max(axis=1).sum() * model.n_nodes * model.n_columns**2
         is_whole = np.all(cost == np.round(cost))
         is_found = found.gap <= _ROUNDING * max(1.0, abs(found.score))
         if not is_found and is_pairwise and model.graph.is_forest and is_whole and work <= PROFILED:
@@ -297,7 +298,8 @@ class SlackRescaledHinge(StructuredHinge):
             best = priced(found.labels, price)
             return best._replace(bound=best.bound + found.gap)
 
-        costliest = np.argmax(np.where(np.isneginf(model.unary), -1.0, cost), axis=1).astype(np.int32)
+        is_state = _mask_states(model)
+        costliest = np.argmax(np.where(is_state, cost, -1.0), axis=1).astype(np.int32)
         found = find_largest_product(best_at, priced(costliest, 0.0), bool(np.all(cost == np.round(cost))))
         chosen = labels if found.labels is None else found.labels
         return Labeling(chosen, found.value, found.bound, converged=converged, state=state)
@@ -311,6 +313,13 @@ ENUMERABLE = 4096
 
 #: Maximum product of total cost, number of nodes and number of state pairs for dynamic programming.
 PROFILED = 20_000_000
+
+
+def _mask_states(model):
+    """Return a mask, (N, K), of the states of each node that its own score allows."""
+    if isinstance(model, FactorGraph):
+        return np.arange(model.n_columns) < model.n_states[:, None]
+    return ~np.isneginf(model.unary)
 
 
 def _maximise_single_nodes(model, labels, cost):
