@@ -157,7 +157,6 @@ WHY_NO_COSTS = {
     "spa": "the loss of ``max_margin`` is this loss with costs",
     **dict.fromkeys(["mma", "cd"], "its steps follow no loss to which a cost could be added"),
     "contrastive": "its sets of labelings take the place of costs: ``MostViolated`` adds labelings by their costs",
-    "truncated": "its expected cost is a sum over the marginals of nodes, which the sweeps give",
 }
 for reasons in WHY_NOT.values():
     if "predict_topk" not in reasons:

@@ -485,6 +485,7 @@ class Batch:
     labels: np.ndarray | None = None  # (N,), int32
     weight: np.ndarray | None = None  # (n,), float64
     node_weight: np.ndarray | None = None  # (N,), float64
+    joint_cost: Any = None  # costs of the joint states of edges and factors, for losses that include them
 
     @property
     def counted_labels(self):

@@ -20,7 +20,7 @@ from sklearn_crf.estimators._training_examples import (
     sum_class_weights,
 )
 from sklearn_crf.kernels import VECTOR_LEVEL
-from sklearn_crf.learning import Facts, FitPlan, add_joint_costs
+from sklearn_crf.learning import Facts, FitPlan
 from sklearn_crf.objectives import FastRisk, ShardedRisk
 from sklearn_crf.potentials import FeatureBulk, FeatureMoments, FeatureScaling, join_factor_types
 
@@ -235,7 +235,7 @@ def _build_shard_risk(parts, objective, shard):
     own_seed = int(np.random.SeedSequence([plan.seed, shard.number]).generate_state(1)[0])
     # Each worker of a cluster runs one thread per task.
     n_jobs = plan.n_jobs if shard.is_local else 1
-    potentials, batches = add_joint_costs(plan.learning.cost, parts.potentials, batches)
+    potentials, batches = plan.learning.charged(plan.learning.cost, parts.potentials, batches)
     return FastRisk(objective, potentials, batches, n_jobs=n_jobs, seed=own_seed)
 
 

@@ -10,7 +10,7 @@ from sklearn_crf import encoding
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.inference import TreeInference
 from sklearn_crf.inference._results import Infeasible
-from sklearn_crf.learning import add_joint_costs, check_node_weights
+from sklearn_crf.learning import check_node_weights
 from sklearn_crf.models import FactorGraph, clamped, compute_score_terms, find_label_runs, mark_short_runs
 from sklearn_crf.objectives import FastRisk
 from sklearn_crf.potentials import (
@@ -245,7 +245,7 @@ class TrainingExamples:
 
     def risk(self, plan, objective):
         """Return the empirical risk of the batches."""
-        potentials, batches = add_joint_costs(plan.learning.cost, self.potentials, self.batches)
+        potentials, batches = plan.learning.charged(plan.learning.cost, self.potentials, self.batches)
         return FastRisk(objective, potentials, batches, n_jobs=plan.n_jobs, seed=plan.seed)
 
     def finish(self):

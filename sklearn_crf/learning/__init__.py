@@ -3,11 +3,11 @@
 from sklearn_crf.learning._contrastive_training import ContrastiveTraining
 from sklearn_crf.learning._costs import (
     ErrorCost,
-    add_joint_costs,
     cost_matrix,
     decision_costs,
     edge_cost,
     factor_costs,
+    set_joint_costs,
     sort_costs,
 )
 from sklearn_crf.learning._edge_probabilities import OptimalEdgeProbabilities

@@ -15,6 +15,7 @@ from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import check_cost, compute_class_weights, replace_fields, sort_cost_by_class
 from sklearn_crf.models import SparseTable
+from sklearn_crf.objectives import JointCost
 from sklearn_crf.potentials import add_edge_costs
 
 
@@ -126,6 +127,17 @@ def add_joint_costs(cost: Any, potentials: Any, batches: list) -> tuple[Any, lis
     """Return potentials and batches whose models include the costs of edges and factors, for loss-augmented training.
 
     The costs are zero for the true labels.
+
+    Parameters
+    ----------
+    cost : ErrorCost or other costs
+    potentials : LinearPotentials or FactorPotentials
+    batches : list of Batch
+
+    Returns
+    -------
+    potentials : LinearPotentials or FactorPotentials
+    batches : list of Batch
     """
     if not isinstance(cost, ErrorCost):
         return potentials, batches
@@ -133,6 +145,45 @@ def add_joint_costs(cost: Any, potentials: Any, batches: list) -> tuple[Any, lis
     batches = [_add_factor_costs(of_factors, batch) for batch in batches]
     edges = edge_cost(cost, potentials.n_classes)
     return (potentials, batches) if edges is None else add_edge_costs(potentials, edges, batches)
+
+
+def set_joint_costs(cost: Any, potentials: Any, batches: list) -> tuple[Any, list]:
+    """Return the potentials, and batches with the costs of edges and factors, for losses that are expected costs.
+
+    Parameters
+    ----------
+    cost : ErrorCost or other costs
+    potentials : LinearPotentials or FactorPotentials
+    batches : list of Batch
+
+    Returns
+    -------
+    potentials : LinearPotentials or FactorPotentials
+    batches : list of Batch
+    """
+    if not isinstance(cost, ErrorCost):
+        return potentials, batches
+    of_factors = factor_costs(cost, [kind.name for kind in getattr(potentials, "types", ())])
+    edges, n_classes = edge_cost(cost, potentials.n_classes), potentials.n_classes
+    if edges is None and not of_factors:
+        return potentials, batches
+    pairs = np.zeros((n_classes,) * 4) if edges is None else edges
+    # Row c * n_classes + d has the costs of all labels of an edge with the true labels c and d.
+    pairs = np.ascontiguousarray(pairs.transpose(2, 3, 0, 1)).reshape(-1, n_classes, n_classes)
+
+    def charge(batch: Any) -> Any:
+        example, labels = batch.example, batch.counted_labels
+        tail, head = labels[example.graph.edges.T]
+        is_charged = (tail >= 0) & (head >= 0) & (edges is not None)
+        kind = np.where(is_charged, tail * n_classes + head, -1).astype(np.int32)
+        numbers = potentials.number_factors(example) if example.has_factors else {}
+        n_others = sum(len(numbers[name]) for name in numbers if name) + len(example.fixed_factors)
+        factors = np.zeros(example.n_nodes + example.graph.n_edges + n_others)
+        for name in numbers.keys() & of_factors.keys():
+            factors[numbers[name]] = of_factors[name] * (labels[example.factors[name].scope] >= 0).all(axis=1)
+        return replace(batch, joint_cost=JointCost(pairs, kind, factors))
+
+    return potentials, list(map(charge, batches))
 
 
 def factor_costs(cost: Any, names: list[str]) -> dict[str, float]:

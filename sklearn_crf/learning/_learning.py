@@ -13,7 +13,7 @@ from sklearn_crf._own_methods import ChecksOwnMethods, must_be
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import require_complete
 from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, NamedInference, resolve_inference
-from sklearn_crf.learning._costs import ErrorCost, cost_matrix, sort_costs
+from sklearn_crf.learning._costs import ErrorCost, add_joint_costs, cost_matrix, sort_costs
 from sklearn_crf.learning._few_labels import reduce_risk_to_labels
 from sklearn_crf.learning._margin_training import MarginRecord, PlaneSolver
 from sklearn_crf.learning._plan import Facts, FitPlan
@@ -118,6 +118,8 @@ class Learning(ChecksOwnMethods, _FeatureOptions):
     cost: Any = None
     #: Temperature of the learned distribution, by which scores are divided.
     learned_temperature: float = 1.0
+    #: Function that includes ``cost`` in potentials and batches.
+    charged: ClassVar[Any] = staticmethod(add_joint_costs)
     # Maximum number of nodes of a batch of examples with cycles.
     # Only tree-reweighted messages are faster in larger batches, because they skip examples that have converged.
     # A disadvantage of larger batches: if one example does not converge, the whole batch is solved again.

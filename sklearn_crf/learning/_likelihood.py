@@ -25,7 +25,7 @@ from sklearn_crf.inference import (
 from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.inference.messages._fixed_sweeps import SWEEP_LOSSES, FixedSweeps
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
-from sklearn_crf.learning._costs import ErrorCost
+from sklearn_crf.learning._costs import ErrorCost, set_joint_costs
 from sklearn_crf.learning._few_labels import MAX_NODES
 from sklearn_crf.learning._learning import DescentLearning, Learning, SmoothLearning
 from sklearn_crf.learning._margin_training import MarginRecord
@@ -479,11 +479,12 @@ class TruncatedInference(DescentLearning):
         Loss of the marginals. "clique" is the negative log-probability of the labels of each edge (and of each node
         without edges). "univariate" is the negative log-probability of the label of each node. "quadratic" is the
         squared distance between the marginals of each node and its label. "expected_cost" is the expected cost of the
-        label of each node, which leads to extreme probabilities. All losses except "clique" support weights of nodes
+        labels, which leads to extreme probabilities. All losses except "clique" support weights of nodes
         and classes.
-    cost : {"hamming"} or array-like of shape (n_classes, n_classes), default="hamming"
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or ErrorCost, default="hamming"
         Costs for "expected_cost". "hamming" counts wrong nodes (the smooth Hamming loss). A matrix has the cost
-        ``cost[a, b]`` of labelling a node of class b as a, in the order of ``classes_``. If the estimator has a
+        ``cost[a, b]`` of labelling a node of class b as a, in the order of ``classes_``. An :class:`ErrorCost` also has
+        costs of edges and factors, whose expectations use the marginals of edges and factors. If the estimator has a
         ``cost``, it replaces "hamming".
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="independent"
         Start of training: the weights of the field without edges ("independent"), zero, or normal random numbers.
@@ -512,11 +513,12 @@ class TruncatedInference(DescentLearning):
         "inference": [StrOptions({"trw", "loopy", "mean_field"})],
         "n_sweeps": [Interval(Integral, 1, None, closed="left")],
         "loss": [StrOptions(set(SWEEP_LOSSES))],
-        "cost": [StrOptions({"hamming"}), "array-like"],
+        "cost": [StrOptions({"hamming"}), "array-like", ErrorCost],
         **DescentLearning._parameter_constraints,
     }
     name = "truncated"
     takes_factors = True
+    charged = staticmethod(set_joint_costs)
     # Examples can be packed into batches, because sweeps of separate components are independent.
     cyclic_nodes = 1024
     inference: str = "trw"
@@ -541,8 +543,6 @@ class TruncatedInference(DescentLearning):
         super().check(plan)
         if not self.takes_decision_cost and not (isinstance(self.cost, str) and self.cost == "hamming"):
             raise ValueError(f"cost needs loss='expected_cost', but TruncatedInference has loss={self.loss!r}.")
-        if isinstance(self.cost, ErrorCost):
-            raise ValueError("The expected cost of truncated learning needs a matrix of costs, got an ErrorCost.")
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         return NamedInference(self._make_sweeps(facts), "mpm")

@@ -24,11 +24,11 @@ from sklearn_crf.objectives.likelihood._likelihood import (
     Likelihood,
     ObservedLogPartition,
     RelaxedLikelihood,
-    TruncatedLoss,
     loss_and_gradient,
 )
 from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces, set_best_edge_shares
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood, mask_known_surroundings
+from sklearn_crf.objectives.likelihood._truncated import JointCost, TruncatedLoss
 from sklearn_crf.objectives.margin._costs import (
     SoftmaxMargin,
     apply_temperature,

@@ -151,6 +151,8 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     temperature = 1.0
     weighs_nodes = False
     of_examples = False
+    #: Whether the loss includes the ``joint_cost`` of a batch.
+    takes_joint_cost = False
     grown: object = None
     _returns: ClassVar[dict] = {"loss_statistics": check_loss, "augmented": check_model_type}
 

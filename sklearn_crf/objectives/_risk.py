@@ -186,6 +186,8 @@ class EmpiricalRisk:
         # Only objectives whose cost or loss is a sum over nodes support weights of nodes.
         weighs = batch.node_weight is not None and objective.weighs_nodes
         options = {"node_weight": batch.node_weight} if weighs else {}
+        if objective.takes_joint_cost:
+            options["joint_cost"] = batch.joint_cost
         with convergence_left_to_caller(), batch.named_in_errors():
             loss = objective.loss_statistics(
                 model, batch.labels, state=self.carried[i], seed=seed, n_threads=n_threads, **options

@@ -1,5 +1,6 @@
 """Costs of nodes, edges and factors in margins, softmax-margins, truncated learning and predictions."""
 
+import pickle
 from itertools import product
 
 import numpy as np
@@ -15,10 +16,16 @@ from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import AutoMap
 from sklearn_crf.inference.messages._fixed_sweeps import FixedSweeps
-from sklearn_crf.learning import ErrorCost, Exact, MaxMargin, TruncatedInference
+from sklearn_crf.learning import ErrorCost, Exact, MaxMargin, TruncatedInference, set_joint_costs
 from sklearn_crf.models import _tuning, score
 from sklearn_crf.objectives import EmpiricalRisk, TruncatedLoss
-from sklearn_crf.potentials import LinearPotentials, PairwiseTables, make_pairwise_form
+from sklearn_crf.potentials import (
+    FactorPotentials,
+    LinearPotentials,
+    PairwiseTables,
+    collect_factor_types,
+    make_pairwise_form,
+)
 
 C = 0.3
 
@@ -294,6 +301,94 @@ def test_expected_cost_with_factors(method):
     )
     weights = [field.coef_, field.edge_coef_, *field.factor_coef_.values()]
     assert_allclose(field.loss_curve_[-1], sum((w**2).sum() for w in weights) / 2 + 2.0 * total, rtol=1e-6)
+
+
+def graphs_of_all_arities(edges):
+    """Return two examples of eight nodes with the given edges and factors of one to four nodes."""
+    rng = np.random.default_rng(0)
+    factors = {"triple": [[0, 1, 2]], "four": [[6, 3, 5, 4]], "pair": ([[4, 2]], rng.normal(size=(1, 2))), "one": [[5]]}
+    X = [Example(rng.normal(size=(8, 2)), edges, factors=factors) for _ in range(2)]
+    return X, [rng.integers(3, size=8) for _ in X]
+
+
+NODE_COST = np.array([[0.0, 1.0, 3.0], [2.0, 0.0, 1.0], [1.0, 0.5, 0.0]])
+JOINT_COST = ErrorCost(
+    nodes=NODE_COST, edges=random_edge_costs(3), factors={"triple": 2.0, "four": 1.5, "pair": 0.7, "one": 0.4}
+)
+
+
+def expected_joint_cost(model, x, truth, costs):
+    """Return the expected cost of a labeling drawn from a model, by enumeration."""
+    every = np.array(list(product(range(3), repeat=len(truth))))
+    scores = np.array([score(model, labels) for labels in every])
+    total = sum(costs.nodes[every[:, s], truth[s]] for s in np.flatnonzero(truth >= 0))
+    for s, t in x.edges:
+        if truth[s] >= 0 and truth[t] >= 0:
+            total = total + costs.edges[every[:, s], every[:, t], truth[s], truth[t]]
+    for name, value in costs.factors.items():
+        for scope in x.factors[name].scope:
+            if np.all(truth[scope] >= 0):
+                total = total + value * (every[:, scope] != truth[scope]).any(axis=1)
+    return float(np.exp(scores - np.logaddexp.reduce(scores)) @ total)
+
+
+def truncated_risk(X, y, method, cost, weight=None):
+    """Return the risk of the expected cost after six sweeps."""
+    encoded = encode_X(X, edge_features="constant", edge_types="tied", allow_factors=True)
+    labels = encode_y(y, encoded, classes=range(3), missing_label=-1).labels
+    # Examples without weights have a batch each.
+    batches = make_batches(encoded, labels, weight, max_factor_nodes=1 if weight is None else 1024)
+    potentials = LinearPotentials(2, 3, make_pairwise_form("full", 3), fit_intercept=False)
+    if encoded.has_factors:
+        potentials = FactorPotentials(potentials, collect_factor_types(encoded.items, batches, 3))
+    loss = TruncatedLoss(FixedSweeps(method=method, n_sweeps=6), "expected_cost", cost.nodes)
+    return EmpiricalRisk(loss, *set_joint_costs(cost, potentials, batches))
+
+
+@pytest.mark.parametrize("edges", [[[7, 1]], [[7, 1], [0, 3], [2, 6], [4, 2], [2, 0]]], ids=["forest", "cycles"])
+@pytest.mark.parametrize("method", ["trw", "loopy", "mean_field"])
+def test_expected_costs_of_edges_and_factors_of_sweeps(method, edges):
+    X, y = graphs_of_all_arities(edges)
+    y[1][3] = -1
+    weight = np.array([1.0, 0.5]) if len(edges) > 1 else None
+    risk = truncated_risk(X, y, method, JOINT_COST, weight)
+    coef = 0.7 * np.random.default_rng(1).normal(size=risk.potentials.n_coef)
+    found = risk.value_grad(coef)
+    assert_allclose(found.gradient, five_point(lambda w: risk.value_grad(w).value, coef), rtol=1e-6, atol=1e-7)
+    if len(edges) == 1 and method != "mean_field":
+        # On forests, sweeps are exact.
+        examples = [batch.example for batch in risk.batches]
+        models = [risk.potentials.model(coef, example) for example in examples]
+        exact = map(expected_joint_cost, models, X, y, [JOINT_COST] * 2)
+        assert_allclose(found.value, sum(exact), rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["trw", "loopy", "mean_field"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_expected_costs_of_edges_on_lattices(method, dtype):
+    X, y = images()
+    y[0, 0, 0] = -1
+    cost = ErrorCost(nodes=NODE_COST, edges=random_edge_costs(3))
+    risk = truncated_risk(X.astype(dtype), y, method, cost)
+    coef = 0.7 * np.random.default_rng(1).normal(size=risk.potentials.n_coef)
+    found = risk.value_grad(coef)
+    numeric = five_point(lambda w: truncated_risk(X, y, method, cost).value_grad(w).value, coef)
+    assert_allclose(found.gradient, numeric, rtol=1e-6, atol=1e-7 if dtype == np.float64 else 1e-3)
+
+
+def test_fits_minimise_the_expected_costs_of_edges_and_factors():
+    X, y = graphs_of_all_arities([[7, 1]])
+    options = {"edge_features": "constant", "C": 2.0, "pairwise": "full", "missing_label": -1, "tol": 1e-6}
+    y[0][6] = -1
+    field = TRWCRF(learning=TruncatedInference(loss="expected_cost", cost=JOINT_COST), **options).fit(X, y)
+    total = sum(map(expected_joint_cost, field.models(X), X, y, [JOINT_COST] * 2))
+    assert_allclose(field.loss_curve_[-1], regularised(field, total, 2.0), rtol=1e-6)
+    shared = TRWCRF(learning=TruncatedInference(loss="expected_cost"), cost=JOINT_COST, **options).fit(X, y)
+    assert_allclose(shared.coef_, field.coef_, atol=1e-6)
+    parts = clone(field).fit(Shards.from_arrays([(X[:1], y[:1]), (X[1:], y[1:])]))
+    assert_allclose(parts.factor_coef_["four"], field.factor_coef_["four"], atol=1e-4)
+    loaded = pickle.loads(pickle.dumps(shared))
+    assert all(map(np.array_equal, loaded.predict(X), shared.predict(X)))
 
 
 def test_the_cost_of_the_estimator_is_the_cost_of_the_loss():

@@ -33,11 +33,22 @@ class SweepArguments(NamedTuple):
     blocks: np.ndarray  # (n_blocks + 1,) int64, first component of each block
     labels: np.ndarray  # (N,) int32, or empty
     weight: np.ndarray  # (N,) float64, or empty
-    cost: np.ndarray  # (n_cost, n_cost) float64, cost of each state by the label of the node, or empty
+    cost: np.ndarray  # (N, K) float64, cost of each state of each node, or empty
+    pair_cost: np.ndarray  # (n_kinds, n_cost, n_cost) float64, costs of the states of the ends of edges
+    pair_kind: np.ndarray  # (E,) int32, index into `pair_cost`, negative for edges without costs, or empty
     beliefs: np.ndarray  # output, (N, K) float64
     terms: np.ndarray  # output, (N,) float64, or empty without labels
     unary: np.ndarray  # output, (N, K) float64, or empty without labels
     tables: np.ndarray  # output, (n_blocks, T, R, K, K) float64
+
+
+class SweepCosts(NamedTuple):
+    """Costs of the states of nodes and edges, for given labels."""
+
+    nodes: np.ndarray  # (N, n), cost of each state of each node; n may be larger or smaller than the number of states
+    pairs: np.ndarray = np.zeros((0, 0, 0))  # (n_kinds, n, n) float64, costs of the states of the ends of edges
+    # (E,) int32, index into `pairs`, negative for edges without costs; empty if no edge has costs
+    kind: np.ndarray = np.zeros(0, dtype=np.int32)
 
 
 @options
@@ -108,16 +119,20 @@ class FixedSweeps(Inference):
         loss: str,
         *,
         node_weight: np.ndarray | None = None,
-        cost: np.ndarray | None = None,
+        cost: SweepCosts | None = None,
         n_threads: int = 1,
     ) -> SweepArguments:
         """Return the loss of the marginals for given labels, and its gradient through the sweeps."""
         # labels: (N,) int32, negative for unlabelled nodes; loss: a name in SWEEP_LOSSES
         # node_weight: (N,), weights of the nodes in the loss
         #     For "clique", 1 if the node's own log-probability replaces its pairs with neighbours in the loss, else 0.
-        # cost: (K, K) for "expected_cost", cost[a, b] of state a if b is the label; None means 1 for each wrong label
+        # cost: costs for "expected_cost"; None means 1 for each wrong label
         # returns: SweepArguments: losses in ``terms``, gradient in ``unary`` and ``tables``, marginals in ``beliefs``
         self._require("marginals", model, n_threads=n_threads)
+        if cost is None and loss == "expected_cost":
+            cost = SweepCosts(1.0 - np.eye(model.n_columns)[labels])
+        if cost is not None and cost.kind.size and self.method == "mean_field":
+            raise ValueError("costs of edges need mean_field_loss_of_factors if the method is 'mean_field'.")
         return self._run_sweeps(model, SWEEP_LOSSES[loss], labels, node_weight, n_threads, cost)
 
     def mean_field_loss_of_factors(
@@ -127,9 +142,12 @@ class FixedSweeps(Inference):
         loss: str,
         node_weight: np.ndarray | None,
         cost: np.ndarray | None = None,
+        joint: Any = None,
     ) -> tuple[np.ndarray, FactorStatistics, np.ndarray]:
         """Return the losses of nodes, the gradient with respect to scores of all tables, and the marginals of nodes."""
         # "clique": minus the log-probability of the labels of each factor of two or more nodes, a sum over its nodes
+        # cost: (N, K) for "expected_cost", cost of each state of each node
+        # joint: function that returns further losses of nodes, and their derivatives by given marginals; or None
         self._require("marginals", model)
         field = FactorMeanField(model)
         kept, log_q = field.run(self.n_sweeps)
@@ -137,6 +155,9 @@ class FixedSweeps(Inference):
         if loss == "clique":
             weight = np.maximum(field.n_joint_factors, 1)
         terms, slope = _compute_node_losses(loss, kept[-1], log_q, labels, weight, cost)
+        if joint is not None:
+            further, by_marginals = joint(kept[-1])
+            terms, slope = terms + further, slope + _multiply_by_softmax_jacobian(kept[-1], by_marginals)
         return terms, field.undo(kept, slope), kept[-1]
 
     def _check_model(self, model: Any) -> None:
@@ -159,7 +180,7 @@ class FixedSweeps(Inference):
         labels: np.ndarray | None,
         node_weight: np.ndarray | None,
         n_threads: int,
-        cost: np.ndarray | None = None,
+        cost: SweepCosts | None = None,
     ) -> SweepArguments:
         """Run the kernel of the method, and return its arguments with filled output arrays."""
         n_nodes, n_kept = model.n_nodes, 1 if labels is None else self.n_sweeps + 1
@@ -177,7 +198,9 @@ class FixedSweeps(Inference):
             np.concatenate([[0], np.searchsorted(ranges[:, 0], wanted), [len(ranges)]]).astype(np.int64),
             labels=np.zeros(0, np.int32) if labels is None else labels,
             weight=np.zeros(0) if node_weight is None else np.ascontiguousarray(node_weight, dtype=np.float64),
-            cost=_costs_by_label(cost, model.n_columns) if loss == SWEEP_LOSSES["expected_cost"] else np.zeros((0, 0)),
+            cost=np.zeros((0, 0)) if cost is None else _fit_columns(cost.nodes, model.n_columns),
+            pair_cost=np.zeros((0, 0, 0)) if cost is None else np.ascontiguousarray(cost.pairs),
+            pair_kind=np.zeros(0, np.int32) if cost is None else cost.kind,
             beliefs=np.empty((n_nodes, model.n_columns)),
             terms=np.empty(of_nodes),
             unary=np.empty((of_nodes, model.n_columns)),
@@ -189,7 +212,7 @@ class FixedSweeps(Inference):
             marginals = np.empty((n_kept, n_nodes, model.n_columns))
             sweep_mean_field(*build_local_arguments(model), marginals, how, n_threads)
             return how
-        if _can_use_log_odds(model):
+        if _can_use_log_odds(model) and not how.pair_kind.size:
             trees, weight = np.zeros(0), model.edge_weight
             if self.method == "trw":
                 trees = choose_edge_probabilities(model.graph, self.edge_probabilities)
@@ -233,9 +256,11 @@ def _sort_by_component(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray
     return nodes, rank, np.ascontiguousarray(np.stack([np.append(0, ends[:-1])[: len(ends)], ends], axis=1))
 
 
-def _costs_by_label(cost: np.ndarray | None, n_states: int) -> np.ndarray:
-    """Return the cost of each state for each label, with an axis of labels and an axis of states."""
-    return 1.0 - np.eye(n_states) if cost is None else np.ascontiguousarray(cost.T, dtype=np.float64)
+def _fit_columns(cost: np.ndarray, n_states: int) -> np.ndarray:
+    """Return the costs of a given number of states, with zeros for states without costs."""
+    found = np.zeros((len(cost), n_states))
+    found[:, : cost.shape[1]] = cost[:, :n_states]
+    return found
 
 
 def _compute_node_losses(
@@ -252,7 +277,12 @@ def _compute_node_losses(
     if loss == "quadratic":
         terms, slope = (distance**2).sum(axis=1), 2 * distance
     else:
-        slope = _costs_by_label(cost, q.shape[1])[labels, : q.shape[1]]
+        assert cost is not None, "the expected cost has costs"
+        slope = _fit_columns(cost, q.shape[1])
         terms = (q * slope).sum(axis=1)
-    slope = q * (slope - (q * slope).sum(axis=1, keepdims=True))
-    return weight * terms, weight[:, None] * slope
+    return weight * terms, weight[:, None] * _multiply_by_softmax_jacobian(q, slope)
+
+
+def _multiply_by_softmax_jacobian(q: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """Return the derivatives by the scores of which q is the softmax, given the derivatives by q, both (N, K)."""
+    return q * (slope - (q * slope).sum(axis=1, keepdims=True))

@@ -29,7 +29,11 @@ struct SweptLoss {
     const i32* labels;  // (N,) negative if unknown; null if only marginals are requested
     // (N,) weights of nodes in the loss, or null. CLIQUE: 1 for nodes that count in place of their edges, else 0.
     const double* weight;
-    const double* cost;  // (n_cost, n_cost) for EXPECTED_COST: cost of each state by the label of the node
+    const double* cost;  // (N, K) for EXPECTED_COST: cost of each state of each node
+    // For EXPECTED_COST: costs of the states of both ends of an edge, (n_kinds, n_cost, n_cost), and the row of each
+    // edge, (E,), negative for edges without costs; null if no edge has costs.
+    const double* pair_cost;
+    const i32* pair_kind;
     i64 n_cost;
     double* beliefs;  // (N, K)
     double* terms;  // (N,)
@@ -38,24 +42,26 @@ struct SweptLoss {
 
     bool is_learning() const { return loss != MARGINALS_ALONE; }
 
+    // Whether edges have losses.
+    bool has_pair_losses() const { return loss == CLIQUE || pair_kind; }
+
     // Loss of a node whose probabilities are the softmax of some scores, and its derivative with respect to these
-    // scores, times a factor. log_p is the logarithm of the probability of the label, because the probability may
-    // underflow.
-    double of_node(SweepLoss kind, const double* p, i64 K, i32 label, double log_p, double factor, double* slope) const {
+    // scores, times the weight of the node. log_p is the logarithm of the probability of the label, because the
+    // probability may underflow.
+    double of_node(i64 s, const double* p, i64 K, i32 label, double log_p, double factor, double* slope) const {
         double mean = 0, total = 0;
-        const double* costs = cost + (kind == EXPECTED_COST ? label * n_cost : 0);
-        if (kind == UNIVARIATE || kind == CLIQUE) {
+        if (loss == UNIVARIATE || loss == CLIQUE) {
             for (i64 a = 0; a < K; a++) slope[a] = factor * (p[a] - (a == label));
             return -factor * log_p;
         }
         for (i64 a = 0; a < K; a++) {
             const double distance = p[a] - (a == label);
-            slope[a] = kind == QUADRATIC ? 2 * distance : a < n_cost ? costs[a] : 0.0;
+            slope[a] = loss == QUADRATIC ? 2 * distance : cost[s * K + a];
             mean += p[a] * slope[a];
             total += distance * distance;
         }
         for (i64 a = 0; a < K; a++) slope[a] = factor * p[a] * (slope[a] - mean);
-        return factor * (kind == QUADRATIC ? total : mean);
+        return factor * (loss == QUADRATIC ? total : mean);
     }
 
     double weight_of(i64 s) const { return weight ? weight[s] : 1.0; }
@@ -142,7 +148,7 @@ private:
             for (i64 i = start; i < stop; i++) node_loss(of.nodes[i]);
             for (i64 i = start; i < stop; i++) edge_losses(of.nodes[i]);
             if (of.is_learning()) {
-                for (i64 i = start; i < stop && of.loss == CLIQUE; i++) {
+                for (i64 i = start; i < stop && of.has_pair_losses(); i++) {
                     const i64 s = of.nodes[i], first = field.ptr[s];
                     add_to_inputs(s, of.cavities.data() + first * K, [](i64) { return true; });
                 }
@@ -203,7 +209,7 @@ private:
             std::fill_n(derivative, i64(K), 0.0);
             of.terms[s] = 0;
             if (label < 0 || (of.loss == CLIQUE && n && !of.is_clique(s))) return;
-            of.terms[s] = of.of_node(of.loss, belief, K, label, of_label - log_z, of.weight_of(s), derivative);
+            of.terms[s] = of.of_node(s, belief, K, label, of_label - log_z, of.weight_of(s), derivative);
             for (i64 q = first; q < first + n; q++)
                 for (i64 a = 0; a < K; a++) of.adjoint[q * K + a] += derivative[a];
         }
@@ -217,19 +223,20 @@ private:
 
         // Computes the loss of the pairwise marginals of edges that start from a node, or only their statistics.
         void edge_losses(i64 s) {
-            if (of.is_learning() && of.loss != CLIQUE) return;
+            if (of.is_learning() && !of.has_pair_losses()) return;
             for (i64 q = field.ptr[s]; q < field.ptr[s + 1]; q++) {
                 const i32 half_edge = field.half_edge[q];
                 if (half_edge & 1) continue;
                 double *here = of.cavities.data() + q * K, *there = of.cavities.data() + i64(field.reverse[q]) * K;
-                if (of.is_learning() && (of.is_clique(s) || of.is_clique(field.neighbor[q]))) {
+                if (of.is_learning() && !has_loss(half_edge >> 1, s, field.neighbor[q])) {
                     std::fill_n(here, i64(K), 0.0);
                     std::fill_n(there, i64(K), 0.0);
                     continue;
                 }
                 for (i64 a = 0; a < K; a++)
                     for (i64 b = 0; b < K; b++) share[a * K + b] = here[a] + field.pair_score(half_edge, a, b) + there[b];
-                if (of.is_learning()) of.terms[s] += pair_loss(s, field.neighbor[q]);
+                if (of.loss == CLIQUE) of.terms[s] += pair_loss(s, field.neighbor[q]);
+                else if (of.is_learning()) of.terms[s] += pair_cost(of.pair_kind[half_edge >> 1]);
                 else {
                     to_probabilities(share.data(), K * K);
                     const double power = field.power_of(half_edge >> 1);
@@ -244,6 +251,23 @@ private:
                         there[b] += share[a * K + b];
                     }
             }
+        }
+
+        bool has_loss(i64 edge, i64 s, i64 t) const {
+            return of.loss == CLIQUE ? !of.is_clique(s) && !of.is_clique(t) : of.pair_kind[edge] >= 0;
+        }
+
+        // Returns the expected cost of an edge, and replaces the pair scores by its derivatives.
+        double pair_cost(i32 kind) {
+            const i64 n = of.n_cost;
+            const double* costs = of.pair_cost + kind * n * n;
+            to_probabilities(share.data(), K * K);
+            std::fill(given.begin(), given.end(), 0.0);
+            for (i64 a = 0; a < std::min<i64>(n, K); a++) std::copy_n(costs + a * n, std::min<i64>(n, K), &given[a * K]);
+            double mean = 0;
+            for (i64 cell = 0; cell < K * K; cell++) mean += share[cell] * given[cell];
+            for (i64 cell = 0; cell < K * K; cell++) share[cell] *= given[cell] - mean;
+            return mean;
         }
 
         // Returns the negative log-probability of the labels of an edge, and replaces the pair scores by its
@@ -515,7 +539,7 @@ private:
         const double factor = loss == CLIQUE ? double(std::max<i64>(degree, 1)) : weight_of(s);
         terms[s] = 0;
         std::fill_n(unary + s * K, K, 0.0);
-        if (labels[s] >= 0) terms[s] = of_node(loss, beliefs + s * K, K, labels[s], log_p, factor, unary + s * K);
+        if (labels[s] >= 0) terms[s] = of_node(s, beliefs + s * K, K, labels[s], log_p, factor, unary + s * K);
     }
 
     // Backpropagates through the update of a node in a sweep; sweep 0 is the start from scores alone.

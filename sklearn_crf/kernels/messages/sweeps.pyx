@@ -368,6 +368,8 @@ cdef extern from "messages/fixed_sweeps.hpp" namespace "crf" nogil:
         const int32_t* labels
         const double* weight
         const double* cost
+        const double* pair_cost
+        const int32_t* pair_kind
         int64_t n_cost
         double* beliefs
         double* terms
@@ -412,11 +414,12 @@ cdef extern from "messages/swept_odds.hpp" namespace "crf" nogil:
 cdef void open_loss(SweptLoss* swept, object how) except *:
     """Set the common arguments of both kinds of sweeps to the arrays of a SweepArguments."""
     cdef:
-        const int32_t[::1] nodes = how.nodes, labels = how.labels
+        const int32_t[::1] nodes = how.nodes, labels = how.labels, pair_kind = how.pair_kind
         const int64_t[:, ::1] ranges = how.ranges
         const int64_t[::1] blocks = how.blocks
         const double[::1] weight = how.weight
         const double[:, ::1] cost = how.cost
+        const double[:, :, ::1] pair_cost = how.pair_cost
         double[:, ::1] beliefs = how.beliefs, unary = how.unary
         double[::1] terms = how.terms
         double[:, :, :, :, ::1] tables = how.tables
@@ -425,7 +428,10 @@ cdef void open_loss(SweptLoss* swept, object how) except *:
     swept.blocks, swept.n_blocks = &blocks[0], blocks.shape[0] - 1
     swept.labels = &labels[0] if labels.shape[0] else NULL
     swept.weight = &weight[0] if weight.shape[0] else NULL
-    swept.cost, swept.n_cost = &cost[0, 0] if cost.shape[0] else NULL, cost.shape[0]
+    swept.cost = &cost[0, 0] if cost.shape[0] else NULL
+    swept.pair_cost = &pair_cost[0, 0, 0] if pair_cost.shape[0] else NULL
+    swept.pair_kind = &pair_kind[0] if pair_kind.shape[0] else NULL
+    swept.n_cost = pair_cost.shape[1]
     swept.beliefs = &beliefs[0, 0]
     swept.terms = &terms[0] if terms.shape[0] else NULL
     swept.unary = &unary[0, 0] if unary.shape[0] else NULL

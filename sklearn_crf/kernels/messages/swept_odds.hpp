@@ -225,7 +225,7 @@ private:
                 const i32 label = of.labels[s];
                 if (label < 0 || (of.loss == CLIQUE && of.ptr[s] < of.ptr[s + 1])) continue;
                 const double log_p = -std::log1p(small) - ((x > 0) == (label > 0) ? 0.0 : std::fabs(x));
-                of.terms[s] = of.of_node(of.loss, belief, 2, label, log_p, of.weight_of(s), slope);
+                of.terms[s] = of.of_node(s, belief, 2, label, log_p, of.weight_of(s), slope);
                 of.by_base[s] = slope[1];
             }
         }

@@ -1,4 +1,4 @@
-"""Likelihoods with exact, approximate, relaxed or truncated marginals."""
+"""Likelihoods with exact, approximate or relaxed marginals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from sklearn_crf._options import options
 from sklearn_crf._threads import count_threads, limit_blas_threads
 from sklearn_crf.inference import AutoMarginals, Inference
-from sklearn_crf.inference.messages._fixed_sweeps import FixedSweeps
 from sklearn_crf.models import (
     FactorGraph,
     PairwiseModel,
@@ -20,9 +19,7 @@ from sklearn_crf.models import (
     check_labels,
     compute_label_excess,
     compute_score_terms,
-    expand_factors,
     require_states,
-    rescore,
     subtract_labeling,
 )
 from sklearn_crf.objectives._base import Loss, Objective, clamp_known_labels
@@ -304,88 +301,3 @@ def loss_and_gradient(
     if not np.isfinite(loss):
         raise ValueError("model gives the labels a score of -inf: its scores forbid a label or a pair of labels.")
     return loss, found.statistics
-
-
-@options(kw_only=False)
-class TruncatedLoss(Objective):
-    r"""Loss of the marginals after a fixed number of sweeps.
-
-    .. math:: \ell(\theta) = L\bigl(b^{(n)}(\theta), y\bigr), \qquad
-        \nabla \ell = \Bigl(\frac{\partial b^{(n)}}{\partial \theta}\Bigr)^{\!\top} \frac{\partial L}{\partial b}
-
-    The gradient is exact for the computed marginals, even if the sweeps have not converged. Unlabelled nodes do not
-    contribute to the loss. Source: Domke 2013; Stoyanov, Ropson, Eisner 2011.
-    """
-
-    # inference: FixedSweeps; loss: "clique", "univariate", "quadratic" or "expected_cost"
-    # cost: (K, K) for "expected_cost", cost[a, b] of state a if b is the label; None means 1 for each wrong state
-    # In a factor graph, "clique" is the negative log-probability of the labels of each factor of two or more nodes.
-    # If a node of a factor is unlabelled, each labelled node of the factor counts separately.
-    # The ``state`` of a result contains the structure of the graph.
-
-    needs = frozenset({"marginals"})
-    missing = "left out"
-    # Without scaling, training on correlated edge features needs three times as many passes of all sweeps.
-    gains_from_scaling = True
-
-    inference: FixedSweeps
-    loss: str = "clique"
-    cost: np.ndarray | None = None
-
-    @property
-    def weighs_nodes(self) -> bool:  # type: ignore[override]  # a class attribute of most objectives
-        """Whether the loss is a sum over nodes."""
-        return self.loss != "clique"
-
-    def loss_statistics(
-        self,
-        model: Any,
-        labels: np.ndarray,
-        *,
-        state: Any = None,
-        node_weight: Any = None,
-        n_threads: int = 1,
-        **unused: Any,
-    ) -> Loss:
-        labels = check_labels(model, labels, may_miss=True)
-        if isinstance(model, FactorGraph) and self.inference.method == "mean_field":
-            terms, gradient, q = self.inference.mean_field_loss_of_factors(
-                model, labels, self.loss, node_weight, self.cost
-            )
-            return Loss(gradient, terms, np.argmax(q, axis=1).astype(np.int32))  # type: ignore[arg-type]
-        if isinstance(model, FactorGraph):
-            return self._compute_factor_loss(model, labels, state, node_weight, n_threads)
-        found = self.inference.loss_through_sweeps(
-            model, labels, self.loss, node_weight=node_weight, cost=self.cost, n_threads=n_threads
-        )
-        impossible = np.flatnonzero(np.isposinf(found.terms))
-        if len(impossible):
-            s = impossible[0]
-            raise ValueError(f"labels[{s}] is {labels[s]}, which the scores of the node or of its edges forbid.")
-        return Loss(
-            statistics=Statistics(found.unary.astype(model.dtype), found.tables.sum(axis=0)),
-            terms=found.terms,
-            predicted=np.argmax(found.beliefs, axis=1).astype(np.int32),
-        )
-
-    def _compute_factor_loss(self, model, labels, state, node_weight, n_threads):
-        state = expand_factors(model) if state is None else rescore(state, model)
-        known, weight = state.expand_labels(labels), np.zeros(state.model.n_nodes)
-        if self.weighs_nodes:
-            # Only the nodes of the factor graph count, not the auxiliary nodes that represent its factors.
-            known = np.full(len(known), -1, dtype=np.int32)
-            known[state.place] = labels
-            weight[state.place] = 1.0 if node_weight is None else node_weight
-        else:
-            # A labelled factor counts once: through its auxiliary node, not through the edges to its nodes.
-            weight[np.diff(state.model.graph.incidence.ptr) == 0] = 1.0
-            for nodes, _, _ in state.factors:
-                weight[nodes] = known[nodes] >= 0
-        found = self.loss_statistics(state.model, known, node_weight=weight, n_threads=n_threads)
-        assert found.terms is not None, "the loss is a sum over nodes"
-        assert found.predicted is not None, "sweeps predict labels"
-        terms = found.terms[state.place]
-        for nodes, scope, _ in state.factors:
-            np.add.at(terms, scope[:, 0], found.terms[nodes])
-        statistics: Any = state.pullback(model, found.statistics)
-        return Loss(statistics, terms, found.predicted[state.place], state)
