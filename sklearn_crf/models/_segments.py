@@ -14,8 +14,10 @@ from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.exact.labelings import count_pairs
 from sklearn_crf.models._pairwise import (
     PairwiseModel,
+    Statistics,
     check_labels,
     clamped,
+    compute_labeling_difference,
     compute_labeling_statistics,
     compute_score_terms,
     get_kernel_weights,
@@ -215,10 +217,15 @@ def _replace_unary(model: SegmentModel, unary: Any) -> SegmentModel:
 @compute_score_terms.register
 def _compute_score_terms(model: SegmentModel, labels: ArrayLike) -> np.ndarray:
     labels = check_labels(model, labels)
-    terms = compute_score_terms(model.pairwise, labels)
     runs = find_label_runs(labels, model.chain_ptr)
+    return compute_score_terms(model.pairwise, labels) + _score_runs(model, runs, labels)
+
+
+def _score_runs(model: SegmentModel, runs: Runs, labels: np.ndarray) -> np.ndarray:
+    """Return the scores of the runs of a labeling, as terms of nodes, (N,)."""
+    terms = np.zeros(len(labels))
     scores = model.durations[(model.duration_type[runs.chain], *model.locate_duration_cells(runs))]
-    terms[runs.first] += np.where(mark_short_runs(runs, model.chain_ptr, model.min_duration), -np.inf, scores)
+    terms[runs.first] = np.where(mark_short_runs(runs, model.chain_ptr, model.min_duration), -np.inf, scores)
     at_ends, in_spans = model.locate_ends(runs), model.locate_spans(runs)
     np.add.at(terms, at_ends[1], model.ends[at_ends])
     terms[in_spans[0]] += model.spans[in_spans]
@@ -230,39 +237,53 @@ def _compute_score_terms(model: SegmentModel, labels: ArrayLike) -> np.ndarray:
 
 @compute_labeling_statistics.register
 def _compute_labeling_statistics(model: SegmentModel, labels: ArrayLike) -> SegmentStatistics:
-    none = SegmentStatistics(
-        np.zeros_like(model.unary),
-        np.zeros(model.tables.shape),
-        np.zeros(model.durations.shape),
-        *(np.zeros_like(each) for each in (model.ends, model.spans, model.means)),
-    )
-    return _add_labeling(model, none, check_labels(model, labels), 1)
+    labels = check_labels(model, labels)
+    found = _extend_by_runs(model, compute_labeling_statistics(model.pairwise, labels))
+    _add_runs(model, found, find_label_runs(labels, model.chain_ptr), labels, 1)
+    return found
 
 
 @subtract_labeling.register
 def _subtract_labeling(model: SegmentModel, statistics: SegmentStatistics, labels: ArrayLike) -> SegmentStatistics:
     # Few cells change, so this is several times as fast as building arrays of the statistics of the labeling.
-    own = statistics._replace(unary=statistics.unary.copy())
-    return _add_labeling(model, own, check_labels(model, labels), -1)
+    labels = check_labels(model, labels)
+    unary, counts = statistics.unary.copy(), np.zeros(model.tables.shape)
+    unary[np.arange(len(labels)), labels] -= 1
+    count_pairs(model.graph.edges, model.pairwise.edge_type, get_kernel_weights(model.pairwise), labels, counts)
+    found = statistics._replace(unary=unary, tables=statistics.tables - counts)
+    _add_runs(model, found, find_label_runs(labels, model.chain_ptr), labels, -1)
+    return found
 
 
-def _add_labeling(
-    model: SegmentModel, statistics: SegmentStatistics, labels: np.ndarray, sign: int
-) -> SegmentStatistics:
-    """Add the statistics of a labeling, multiplied by a sign, to the arrays of ``statistics``."""
-    runs, nodes = find_label_runs(labels, model.chain_ptr), np.arange(len(labels))
-    n_durations = model.durations.shape[2]
-    statistics.unary[nodes, labels] += sign
-    pairs = np.zeros(model.tables.shape)
-    count_pairs(model.graph.edges, model.pairwise.edge_type, get_kernel_weights(model.pairwise), labels, pairs)
-    statistics.tables[...] += sign * pairs
+@compute_labeling_difference.register
+def _compute_labeling_difference(
+    model: SegmentModel, labels: ArrayLike, others: ArrayLike
+) -> tuple[np.ndarray, SegmentStatistics]:
+    labels, others = check_labels(model, labels), check_labels(model, others)
+    terms, pairs = compute_labeling_difference(model.pairwise, labels, others)
+    found = _extend_by_runs(model, pairs)
+    for own, sign in ((labels, 1), (others, -1)):
+        runs = find_label_runs(own, model.chain_ptr)
+        terms += sign * _score_runs(model, runs, own)
+        _add_runs(model, found, runs, own, sign)
+    return terms, found
+
+
+def _extend_by_runs(model: SegmentModel, pairs: Statistics) -> SegmentStatistics:
+    """Extend statistics of nodes and edges by statistics of runs, which are zero."""
+    of_runs = (np.zeros_like(each) for each in (model.ends, model.spans, model.means))
+    return SegmentStatistics(pairs.unary, pairs.tables, np.zeros(model.durations.shape), *of_runs)
+
+
+def _add_runs(model: SegmentModel, statistics: SegmentStatistics, runs: Runs, labels: np.ndarray, sign: int) -> None:
+    """Add the statistics of the runs of a labeling, multiplied by a sign, to the arrays of ``statistics``."""
     kind = model.duration_type[runs.chain]
     np.add.at(statistics.durations, (kind, *model.locate_duration_cells(runs)), sign)
     statistics.ends[model.locate_ends(runs)] += sign
     statistics.spans[model.locate_spans(runs)] += sign
     if len(model.means):
-        statistics.means[nodes, labels] += sign / np.repeat(np.minimum(runs.length, n_durations), runs.length)
-    return statistics
+        n_nodes = np.minimum(runs.length, model.durations.shape[2])
+        statistics.means[np.arange(len(labels)), labels] += sign / np.repeat(n_nodes, runs.length)
 
 
 @clamped.register
