@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ from sklearn_crf.datasets import _text, _tuning
 from sklearn_crf.datasets._uai import PathLike
 
 _DOCUMENT = "-DOCSTART-"
+# Comments that start a document in CoNLL-U and CoNLL-2012.
+_DOCUMENT_COMMENTS = "# newdoc", "#begin document"
 
 
 class ColumnText(NamedTuple):
@@ -31,7 +34,8 @@ def read_conll(
 ) -> ColumnText:
     """Read sentences in columns, with a line for each token and a blank line after each sentence.
 
-    A line that begins with ``-DOCSTART-`` starts a document. All other lines must have equally many columns.
+    A line that begins with ``-DOCSTART-`` starts a document, and so does a comment that begins with ``# newdoc``
+    (CoNLL-U) or ``#begin document`` (CoNLL-2012). All other lines must have equally many columns.
 
     Parameters
     ----------
@@ -40,8 +44,8 @@ def read_conll(
     separator : str, optional
         Text between columns, such as a tab. None is any number of spaces and tabs.
     comment : str, optional
-        Prefix of comment lines, such as "# " in CoNLL-U. None means that there are no comments: in CoNLL-2000 and
-        CoNLL-2003 "#" is a token.
+        Prefix of comment lines, such as "# " in CoNLL-U and "#" in CoNLL-2012. None means that there are no comments:
+        in CoNLL-2000 and CoNLL-2003 "#" is a token.
     max_bytes : int, default=2**30
         Maximum size of the decompressed text. A longer text raises an error.
 
@@ -81,18 +85,18 @@ def read_conll(
     # An appended blank line ends the last sentence.
     for n, line in enumerate([*_text.read_lines(path, max_bytes), b""], 1):
         text = _decode(line, path, n)
-        if comment is not None and text.startswith(comment):
-            notes.append(text)
-            continue
-        is_mark = text.startswith(_DOCUMENT)
-        if tokens and (is_mark or not line.strip()):
+        is_comment = comment is not None and text.startswith(comment)
+        is_mark = text.startswith(_DOCUMENT_COMMENTS if is_comment else _DOCUMENT)
+        if tokens and (is_mark or not (is_comment or line.strip())):
             sentences.append(tokens)
             comments.append(notes)
             documents.append(document)
             tokens, notes = [], []
         if is_mark:
             document += bool(documents) and documents[-1] == document
-        elif line.strip():
+        if is_comment:
+            notes.append(text)
+        elif not is_mark and line.strip():
             # Split as bytes: str.split would also split at non-ASCII white space, which belongs to tokens.
             parts = [part.decode() for part in line.split(None if separator is None else separator.encode())]
             first = (len(parts), n) if first is None else first
@@ -135,13 +139,14 @@ def write_conll(
     documents : array-like of shape (n_sentences,), optional
         Document of each sentence. A ``-DOCSTART-`` line is written at the beginning and wherever the document changes.
     comments : sequence of sequences of str, optional
-        Comment lines to write before each sentence.
+        Comment lines to write before each sentence. All comments begin with the same mark, such as "# ".
 
     Raises
     ------
     ValueError
         If columns differ in their number of sentences or in the lengths of a sentence. Also if a sentence, entry or
-        comment could not be read back, because it is empty or contains a line break or the separator.
+        comment could not be read back, for instance because it is empty or contains a line break or the separator, or
+        because the line of a token begins like the comments.
 
     Examples
     --------
@@ -171,20 +176,39 @@ def write_conll(
     # Use "O" in the last two columns, because the evaluation script would count "-X-" there as an entity.
     fillers = ["-X-"] * (len(columns) - 3) + ["O"] * 2
     mark = separator.join([_DOCUMENT, *fillers[: len(columns) - 1]])
+    prefix = _find_comment_prefix(comments or [])
     lines: list[str] = []
     for i in range(n_sentences):
         if given is not None and (i == 0 or given[i] != given[i - 1]):
             lines += [mark, ""]
-        for note in () if comments is None else comments[i]:
+        lines += [*([] if comments is None else comments[i]), *_format_lines(columns, i, separator, prefix), ""]
+    text = "".join(f"{line}\n" for line in lines)
+    if text.startswith("\ufeff"):
+        raise ValueError("the first character must not be U+FEFF, which readers of UTF-8 files leave out.")
+    _text.write_text(path, text)
+
+
+def _find_comment_prefix(comments: Sequence[Sequence[str]]) -> str | None:
+    """Return the characters before the first letter or digit that all comments share, or None without comments."""
+    for i, notes in enumerate(comments):
+        for note in notes:
             if not note.strip() or set(note) & {"\n", "\r"}:
                 raise ValueError(f"comments[{i}] has {note!r}: a comment must be one line that is not blank.")
-            lines.append(note)
-        lines += [*_format_lines(columns, i, separator), ""]
-    _text.write_text(path, "".join(f"{line}\n" for line in lines))
+    every = [note for notes in comments for note in notes]
+    if not every:
+        return None
+    # Strings between two strings in alphabetical order share the beginning that these two share.
+    first, last = min(every), max(every)
+    shared = takewhile(lambda pair: pair[0] == pair[1] and not pair[0].isalnum(), zip(first, last, strict=False))
+    prefix = "".join(character for character, _ in shared)
+    if not prefix.strip():
+        raise ValueError(f"comments must all begin with the same mark, such as '# ', got {first!r} and {last!r}.")
+    return prefix
 
 
-def _format_lines(columns: Sequence, i: int, separator: str) -> Iterator[str]:
+def _format_lines(columns: Sequence, i: int, separator: str, prefix: str | None) -> Iterator[str]:
     """Yield the lines of the tokens of one sentence."""
+    # prefix: beginning of all comments, or None without comments
     sentence = [column[i] for column in columns]
     for c, entries in enumerate(sentence):
         if isinstance(entries, str) or len(entries) != len(sentence[0]):
@@ -205,4 +229,10 @@ def _format_lines(columns: Sequence, i: int, separator: str) -> Iterator[str]:
                 f"columns[0][{i}][{t}] is {token[0]!r}, which is reserved for document boundaries: pass the documents "
                 "parameter instead."
             )
-        yield separator.join(map(str, token))
+        line = separator.join(map(str, token))
+        if not line.encode().strip() or (prefix is not None and line.startswith(prefix)):
+            raise ValueError(
+                f"token {t} of sentence {i} gives the line {line!r}, which would be read as a "
+                f"{'comment' if line.strip() else 'blank line'}: replace its first entry."
+            )
+        yield line

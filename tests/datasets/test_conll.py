@@ -38,6 +38,24 @@ def test_comments_and_tabs_of_conll_u(tmp_path):
     assert found.comments == [["# sent_id = 1", "# text = New York"], ["# sent_id = 2"]]
 
 
+@pytest.mark.parametrize(
+    ("text", "comment"),
+    [
+        ("# newdoc id = a\n# sent_id = 1\nA O\n\nB O\n\n# newdoc id = b\nC O\n", "# "),
+        ("#begin document (x); part 000\nA O\n\nB O\n\n#end document\n#begin document (y); part 000\nC O\n", "#"),
+    ],
+)
+def test_documents_of_conll_u_and_conll_2012(tmp_path, text, comment):
+    (tmp_path / "a.txt").write_text(text)
+    found = read_conll(tmp_path / "a.txt", comment=comment)
+    assert found.columns[0] == [["A"], ["B"], ["C"]]
+    assert found.documents.tolist() == [0, 0, 1]
+    write_conll(tmp_path / "b.txt", found.columns, documents=found.documents, comments=found.comments)
+    again = read_conll(tmp_path / "b.txt", comment=comment)
+    assert (again.columns, again.comments) == (found.columns, found.comments)
+    assert again.documents.tolist() == [0, 0, 1]
+
+
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
 def test_ends_of_lines_and_the_mark_of_utf_8(tmp_path, ending, start):
@@ -122,6 +140,11 @@ def test_bad_files(tmp_path, text, message):
         ([], {}, "columns must be a list of columns"),
         ([[["a"]]], {"documents": [0, 1]}, "documents has 2 sentences"),
         ([[["a"]]], {"comments": [["# a\n"]]}, "must be one line"),
+        ([[["a"]]], {"comments": [["nope"]]}, "comments must all begin with the same mark"),
+        ([[["a"], ["b"]]], {"comments": [["# a"], ["% b"]]}, "comments must all begin with the same mark"),
+        ([[["#", "a"]], [["O", "O"]]], {"comments": [["# a"]]}, "'# O', which would be read as a comment"),
+        ([[[" "]], [[" "]]], {"separator": "\t"}, "which would be read as a blank line"),
+        ([[["\ufeffa"]]], {}, "first character must not be U.FEFF"),
         ([[["a"]]], {"separator": ""}, "separator must be a non-empty string"),
     ],
 )
