@@ -15,7 +15,7 @@ from sklearn_crf.models import FactorGraph, SparseTable
 # toulbar2 stores costs as 64-bit integers, and float64 represents integers exactly up to 2**53.
 _LARGEST_COST, _DIGITS = 2.0**53, 15
 Costs = np.ndarray | SparseTable
-_TOKENS = re.compile(r'"([^"]*)"|([\[\]{}])|([^\s,:\[\]{}"]+)')
+_TOKENS = re.compile(r'(?:"([^"]*)"|([^\s,:\[\]{}"]+))(\s*:)?|([\[\]{}])')
 
 
 def read_wcsp(path: Path, max_bytes: int) -> FactorGraph:
@@ -82,10 +82,16 @@ def read_cfn(path: Path, max_bytes: int) -> FactorGraph:
     return _convert_to_model(path, n_states, scopes, tables, top)
 
 
+class _Key(str):
+    """Word before a colon, which is a name even if it looks like a number."""
+
+    __slots__ = ()
+
+
 def _parse_nested(path: Path, text: str) -> list:
     """Return the items between the outermost brackets: words, and lists of items for brackets of any kind."""
     stack: list[list] = [[]]
-    for quoted, bracket, word in _TOKENS.findall(text):
+    for quoted, word, colon, bracket in _TOKENS.findall(text):
         if bracket and bracket in "[{":
             stack.append([])
         elif bracket:
@@ -94,7 +100,8 @@ def _parse_nested(path: Path, text: str) -> list:
             closed = stack.pop()
             stack[-1].append(closed)
         else:
-            stack[-1].append(quoted.rstrip(":") or word)
+            found = quoted.rstrip(":") or word
+            stack[-1].append(_Key(found) if colon else found)
     while len(stack) > 1:  # Published files may lack the last closing brackets.
         closed = stack.pop()
         stack[-1].append(closed)
@@ -129,7 +136,7 @@ def _iterate_named(items: list) -> Iterator[tuple]:
     """Yield (name, content) for each field of an object; the name is None if it is missing."""
     name = None
     for item in items:
-        if isinstance(item, list) or _is_number(item):
+        if isinstance(item, list) or (_is_number(item) and not isinstance(item, _Key)):
             yield name, item
             name = None
         else:

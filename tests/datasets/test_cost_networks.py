@@ -109,6 +109,22 @@ def test_cfn_that_minimises(tmp_path):
     assert model.n_tables == 2
 
 
+def test_names_that_look_like_numbers(tmp_path):
+    for quote in ('"', ""):
+        text = (
+            '{problem:{name:p,mustbe:"<10.0"},variables:{1:2,2:[7,8,9]},'
+            "functions:{3d:{scope:[1,2],costs:[0,1,2,3,4,5]},4:{scope:[2],defaultcost:0,costs:[8,1]}}}"
+        )
+        for name in ("1:", "2:", "3d:", "4:"):
+            text = text.replace(f"{{{name}", f"{{{quote}{name[:-1]}{quote}:").replace(
+                f",{name}", f",{quote}{name[:-1]}{quote}:"
+            )
+        (tmp_path / "model.cfn").write_text(text.replace("[1,2]", '["1","2"]').replace("[2]", '["2"]'))
+        model = read_uai(tmp_path / "model.cfn")
+        assert (model.n_states.tolist(), model.scope.tolist()) == ([2, 3], [0, 1, 1])
+        np.testing.assert_array_equal(model.dense_table(1), [0, -1, 0])
+
+
 def test_cfn_that_maximises(tmp_path):
     """The example of the format's tests: the constant is below the bound, but no labeling is forbidden by it."""
     (tmp_path / "model.cfn").write_text(
