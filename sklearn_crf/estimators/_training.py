@@ -31,7 +31,6 @@ from sklearn_crf.estimators._training_examples import (
     compute_least_difference_scale,
     require_allowed,
     require_node_losses,
-    require_terms,
 )
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.learning import (
@@ -160,7 +159,6 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     facts = plan.collect_facts(examples.batches, potentials)
     plan = plan.on(facts if former is None else Facts.joined([Facts(*former["facts"]), facts]), encoded, None)
     plan.learning.check_batches(examples.batches, plan)
-    require_terms(plan, plan.learning.finds_terms(examples.batches))
     objective = plan.learning.objective(plan, examples)
     require_node_losses(plan, examples, objective)
     # A single pass has no gradient over all examples, from which the tolerance of inner problems could be derived.

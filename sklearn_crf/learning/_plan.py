@@ -210,6 +210,8 @@ def make_online_pass(risk: Any, plan: FitPlan, former: dict | None, start: np.nd
     # The entries ``x``, ``squares``, ``n_steps`` and ``n_nodes`` are the state for the next pass.
     if former is None:
         former = {**AdaGradState.at(start)._asdict(), "n_nodes": 0.0}
+    if not (risk.n_labelled and plan.learning.finds_terms(risk.batches)):
+        return former
     learning, bounded = plan.learning, plan.bounded(risk.potentials)
     n_nodes, penalty = former["n_nodes"] + risk.n_labelled, np.zeros(len(start))
     if risk.objective.smooth if learning.has_penalty is None else learning.has_penalty:

@@ -225,3 +225,15 @@ def test_new_factors_and_states_keep_the_scores_of_known_labelings(seed):
         assert score(potentials.model(converted, graph), labels) == pytest.approx(
             score(known.model(coef, graph), labels), rel=1e-12
         )
+
+
+@pytest.mark.parametrize("kind", [TRWCRF, DRFClassifier, M3NClassifier, ContrastiveCRF])
+@pytest.mark.parametrize("shape", [(6,), (2, 6), (2, 4, 4)], ids=["rows", "chains", "images"])
+def test_a_part_without_labels_changes_nothing(kind, shape):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(*shape, 3)), rng.integers(2, size=shape)
+    field = kind(missing_label=-1, random_state=0).partial_fit(X, np.full_like(y, -1), classes=[0, 1])
+    assert not field.coef_.any()
+    learned = field.partial_fit(X, y).coef_
+    assert learned.any()
+    np.testing.assert_array_equal(field.partial_fit(X, np.full_like(y, -1)).coef_, learned)
