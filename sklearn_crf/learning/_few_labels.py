@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf.encoding import Batch, make_trusted_example
+from sklearn_crf.encoding import Batch, make_trusted_example, replace_fields
 from sklearn_crf.graphs import build_trusted_graph, lattice
 from sklearn_crf.objectives import EmpiricalRisk
 
@@ -230,6 +230,8 @@ def subgraph(batch: Batch, kept: np.ndarray) -> Batch:
         of(example.edge_type, inside),
         of(example.n_states, kept),
     )
+    if example.run_features is not None:
+        part = replace_fields(part, run_features=example.run_features.select(kept))
     node_ptr = np.concatenate(([0], np.cumsum(kept)))[batch.node_ptr]
     node_weight = of(batch.node_weight, kept)
     return Batch(part, batch.members, node_ptr, of(batch.labels, kept), batch.weight, node_weight)

@@ -30,6 +30,12 @@ class RunFeatures(NamedTuple):
     nodes: Values  # (N, F), features of nodes for built-in features; (N, 0) without built-in features
     spans: Values  # (N L, P), results of user-defined functions; row s L + d - 1: run of d nodes that starts at s
 
+    def select(self, kept: np.ndarray) -> "RunFeatures":
+        """Return the values of the chains that remain if only some nodes are kept."""
+        # kept: (N,) bool
+        n_spans = self.spans.shape[0] // max(len(kept), 1)
+        return RunFeatures(self.nodes[kept], self.spans[np.repeat(kept, n_spans)])
+
 
 class RunFeatureKinds(NamedTuple):
     """The features of runs for which weights are learned: names of built-in features, and user-defined functions."""

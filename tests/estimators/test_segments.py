@@ -250,6 +250,16 @@ def test_relaxed_margins_are_those_of_labelings(learning):
     assert_allclose(field.loss_curve_[-1], expected.loss_curve_[-1], rtol=0.01)
 
 
+@pytest.mark.parametrize("features", ["mean", ["ends", lambda x, first, last: x[last] - x[first]]], ids=["mean", "own"])
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
+def test_a_sequence_without_labels_adds_nothing_to_a_margin(features, convert):
+    few, labels = [convert(x[:20]) for x in X[:6]], [y[:20] for y in Y[:6]]
+    field = M3NClassifier(pairwise=with_segments(4, features=features), missing_label=-1, C=0.01, max_iter=1000)
+    expected = clone(field).fit(few, labels).loss_curve_
+    found = field.fit([few[0], convert(X[7]), *few[1:]], [labels[0], np.full(len(X[7]), -1), *labels[1:]])
+    assert_allclose(found.loss_curve_[-1], expected[-1], rtol=0.02)
+
+
 @pytest.mark.parametrize("learning", ["smoothed_margin", "reparameterized_margin"])
 def test_smoothed_margins_are_soft_maxima(learning):
     few, labels = [x[:6] for x in X[:8]], [y[:6] for y in Y[:8]]
