@@ -414,7 +414,7 @@ class FieldClassifier(TrainableField):
 
     @_require_distribution
     def predict_entity_proba(
-        self, X: Any, scheme: str = "IOB2", *, spans: Any = None, evidence: Any = None
+        self, X: Any, scheme: str | None = "IOB2", *, spans: Any = None, evidence: Any = None
     ) -> np.ndarray:
         """Return the exact probabilities of entities in sequences, summed over all labelings that mark the entity.
 
@@ -422,8 +422,9 @@ class FieldClassifier(TrainableField):
         ----------
         X : array-like, sparse matrix, or list of examples
             As in ``fit``. All examples must be chains.
-        scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
-            Scheme by which labels mark entities, as in :func:`~sklearn_crf.metrics.entities`.
+        scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"} or None, default="IOB2"
+            Scheme by which labels mark entities, as in :func:`~sklearn_crf.metrics.entities`. None takes each run of
+            equal labels as an entity, such as the segments of :class:`~sklearn_crf.potentials.Segments`.
         spans : sequence of sequences of (kind, start, stop), optional
             Entities of each example, from node start to stop - 1. None uses the entities in the labels of ``predict``.
         evidence : array-like, optional

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -31,19 +32,20 @@ class EntityScore(NamedTuple):
     support: int
 
 
-def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient") -> list[Entity]:
+def entities(labels: Sequence[str], scheme: str | None = "IOB2", mode: str = "lenient") -> list[Entity]:
     """Return the entities that the labels of a sequence mark.
 
     Parameters
     ----------
     labels : sequence of str
         "O" outside of entities, otherwise a prefix and a kind, such as "B-PER".
-    scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
+    scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"} or None, default="IOB2"
         Prefixes of the tokens of an entity. In IOB2, B begins an entity and I continues it. IOBES also marks the end: E
         is the last of several tokens, and S the only token of an entity. BILOU calls these two prefixes L and U. In
         IOE2, I marks all tokens but the last, which has E. In IOB1 and IOE1, all tokens have I. The only exception are
         two neighbouring entities of the same kind: B begins the second entity (IOB1), or E ends the first entity
-        (IOE1).
+        (IOE1). None is for labels of any type that have no prefixes: each run of equal labels is an entity, and its
+        kind is the label.
     mode : {"lenient", "strict"}, default="lenient"
         How to treat labels that break the scheme. Lenient reads them as the CoNLL evaluation does: an inside label that
         does not continue an entity begins a new entity. Strict ignores each entity whose labels break the scheme.
@@ -64,13 +66,21 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
     [Entity(kind='PER', start=0, stop=2), Entity(kind='LOC', start=3, stop=4)]
     >>> entities(["I-PER", "I-PER", "O", "B-LOC"], mode="strict")
     [Entity(kind='LOC', start=3, stop=4)]
+    >>> entities(["sit", "sit", "walk"], scheme=None)
+    [Entity(kind='sit', start=0, stop=2), Entity(kind='walk', start=2, stop=3)]
     """
-    _require_scheme(scheme)
+    if scheme is not None:
+        _require_scheme(scheme)
     if not (isinstance(mode, str) and mode in _MODES):
         raise ValueError(f"mode must be one of {list(_MODES)}, got {mode!r}.")
     if isinstance(labels, str) or np.ndim(labels) != 1:
         raise ValueError(f"labels must be a sequence of labels such as ['B-PER', 'O'], got {labels!r}.")
     found: list[Entity] = []
+    if scheme is None:
+        for kind, run in groupby(labels):
+            start = found[-1].stop if found else 0
+            found.append(Entity(kind, start, start + len(list(run))))
+        return found
     prefixes: list[str] = []
     start, before = 0, ("O", "")
     for t, label in enumerate([*labels, "O"]):
@@ -105,6 +115,10 @@ def _continues_entity(before, here):
 def find_continuations(classes, scheme):
     """Return the entity kind of each class (None for "O"), and a mask of the class pairs that continue an entity."""
     # classes: sequence of K labels; returns (K,) of object and (K, K) of bool
+    if scheme is None:
+        kinds = np.empty(len(classes), dtype=object)
+        kinds[:] = classes
+        return kinds, np.eye(len(classes), dtype=bool)
     _require_scheme(scheme)
     parts = [_split_entity_label(label, f"classes_[{k}]", scheme) for k, label in enumerate(classes)]
     kinds = np.array([None if prefix == "O" else kind for prefix, kind in parts], dtype=object)

@@ -10,7 +10,7 @@ from sklearn_crf import TRWCRF, DRFClassifier, Example, M3NClassifier
 from sklearn_crf.metrics import entities
 from sklearn_crf.models import score
 from sklearn_crf.pipeline import make_pipeline
-from sklearn_crf.potentials import PairwiseTables
+from sklearn_crf.potentials import PairwiseTables, Segments
 
 SCHEMES = {"IOB1": "IB", "IOB2": "IB", "IOE1": "IE", "IOE2": "IE", "IOBES": "BIES", "BILOU": "BILU"}
 
@@ -55,6 +55,19 @@ def test_every_span_by_enumeration(scheme):
         expected = enumerated(field, x, scheme)
         assert [each[:3] for each in own] == asked
         np.testing.assert_allclose([each[3] for each in own], [expected.get(span, 0.0) for span in asked], atol=1e-12)
+
+
+@pytest.mark.parametrize("pairwise", ["full", PairwiseTables("full", segments=Segments(3, features="mean"))], ids=str)
+def test_runs_of_labels_without_prefixes(pairwise):
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(n, 2)) for n in (5, 1, 4, 3)]
+    y = [np.repeat(rng.integers(3, size=len(x)), 2)[: len(x)] for x in X]
+    field = TRWCRF(C=5.0, pairwise=pairwise, classes=[0, 1, 2], max_iter=20).fit(X, y)
+    for x, found in zip(X, field.predict_entity_proba(X, scheme=None), strict=True):
+        expected = enumerated(field, x, None)
+        assert [each[:3] for each in found] == entities(field.predict([x])[0].tolist(), None)
+        asked = field.predict_entity_proba([x], None, spans=[list(expected)])[0]
+        np.testing.assert_allclose([each.probability for each in asked], list(expected.values()), atol=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
