@@ -102,7 +102,7 @@ class LayeredModel:
         if not self.is_forest:
             self.order = np.argsort(component, kind="stable")
         elif self.graph is None:
-            self.order = _order_from_roots(model, np.sort(self.factors))
+            self.order = _order_from_roots(model, np.sort(self.factors), component)
         else:
             self.order = self.graph.forest.order
         numbers = component[self.order]
@@ -155,22 +155,19 @@ def is_forest_of_factors(model):
     return int(arity.sum()) == model.n_nodes + len(arity) - model.n_components
 
 
-def _order_from_roots(model, factors):
+def _order_from_roots(model, factors, component):
     """Return nodes in an order from the roots to the leaves, component by component."""
     n_nodes, arity = model.n_nodes, model.arity[factors]
     owner = np.repeat(np.arange(len(factors)), arity) + n_nodes
     ends = model.scope[_concatenate_ranges(model.scope_ptr[factors], arity)]
-    size = n_nodes + len(factors)
-    joined = sp.csr_matrix((np.ones(len(ends), dtype=np.int8), (ends, owner)), shape=(size, size))
-    reached = np.zeros(n_nodes, dtype=bool)
-    order = []
-    for root in range(n_nodes):
-        if not reached[root]:
-            found = breadth_first_order(joined, root, directed=False, return_predecessors=False)
-            found = found[found < n_nodes]
-            reached[found] = True
-            order.append(found)
-    return np.concatenate(order).astype(np.int64) if order else np.zeros(0, dtype=np.int64)
+    # One search from an added node, which is joined to the first node of each component, finds the order of all.
+    start = n_nodes + len(factors)
+    roots = np.unique(component, return_index=True)[1]
+    rows, columns = np.append(ends, np.full(len(roots), start)), np.append(owner, roots)
+    joined = sp.csr_matrix((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(start + 1, start + 1))
+    found = breadth_first_order(joined, start, directed=False, return_predecessors=False)
+    found = found[found < n_nodes]
+    return found[np.argsort(component[found], kind="stable")].astype(np.int64)
 
 
 def _concatenate_ranges(starts, lengths):
