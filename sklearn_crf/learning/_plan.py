@@ -199,7 +199,8 @@ def make_online_pass(risk: Any, plan: FitPlan, former: dict | None, start: np.nd
 
     .. math:: g_t = \frac{1}{N_B} \nabla R_B(w_t) + \frac{1}{C N} \lambda w_t
 
-    with B the mini-batch, :math:`N_B` its number of labelled nodes and N the number of all labelled nodes seen so far.
+    with B the mini-batch, :math:`N_B` the number of labelled nodes of as many examples as in B on average, and N the
+    number of all labelled nodes so far.
     :math:`g_t` estimates the gradient per node of the objective on all examples seen so far.
     """
     # risk: EmpiricalRisk of the new examples
@@ -207,9 +208,9 @@ def make_online_pass(risk: Any, plan: FitPlan, former: dict | None, start: np.nd
     # start: (n_coef,), weights before the first step
     # n_together: number of batches that one step combines
     # returns dict of arrays and numbers; ``average`` holds the weights for prediction
-    # The entries ``x``, ``squares``, ``n_steps`` and ``n_nodes`` are the state for the next pass.
+    # The entries ``x``, ``squares``, ``n_steps``, ``n_nodes`` and ``n_batches`` are the state for the next pass.
     if former is None:
-        former = {**AdaGradState.at(start)._asdict(), "n_nodes": 0.0}
+        former = {**AdaGradState.at(start)._asdict(), "n_nodes": 0.0, "n_batches": 0}
     if not (risk.n_labelled and plan.learning.finds_terms(risk.batches)):
         return former
     learning, bounded = plan.learning, plan.bounded(risk.potentials)
@@ -217,19 +218,20 @@ def make_online_pass(risk: Any, plan: FitPlan, former: dict | None, start: np.nd
     if risk.objective.smooth if learning.has_penalty is None else learning.has_penalty:
         penalty = compute_penalty_factors(risk.potentials, plan.C, plan.edge_C) / (plan.C * n_nodes)
 
+    order = plan.rng.permutation(len(risk.batches))
+    members = [order[first : first + n_together] for first in range(0, len(order), n_together)]
+    # States of earlier versions have no number of batches: assume that their batches were like those of this pass.
+    n_batches = former.get("n_batches", former["n_nodes"] * len(order) / risk.n_labelled) + len(order)
+
     def gradient(members, coef):
-        n_labelled = risk.compute_labelled_share(members) * risk.n_labelled
-        if not n_labelled:
-            return np.zeros(len(coef))
         learning.before_step(risk, coef, members)
-        return risk.value_grad(coef, members).gradient / n_labelled + penalty * coef
+        n_nodes_of_step = len(members) * n_nodes / n_batches
+        return risk.value_grad(coef, members).gradient / n_nodes_of_step + penalty * coef
 
     def project(coef):
         return np.where(bounded, np.maximum(coef, 0.0), coef)
 
-    order = plan.rng.permutation(len(risk.batches))
-    members = [order[first : first + n_together] for first in range(0, len(order), n_together)]
     state = AdaGradState(*(former[name] for name in AdaGradState._fields))
     projection = project if bounded.any() else None
     found = adagrad_steps(gradient, state, members, step_size=_STEP_SIZE, project=projection)
-    return {**found._asdict(), "n_nodes": n_nodes}
+    return {**found._asdict(), "n_nodes": n_nodes, "n_batches": n_batches}

@@ -230,8 +230,8 @@ class PenalisedRisk:
         # The previous result is dropped before the evaluation, to save memory.
         self._last = None
         result = self.risk.value_grad(coef, members)
-        share = 1.0 if members is None else self.risk.compute_labelled_share(members)
-        n_nodes = self.n_nodes * share
+        # With a sample, the expected gradient is the gradient of all batches, whatever the weights of the batches are.
+        n_nodes = self.n_nodes * (1.0 if members is None else len(members) / len(self.risk.batches))
         strength = (1 - self.l1_ratio) * self._strength
         # The penalty is added in place and in parts, because copies of many million weights would need much memory.
         gradient, square = result.gradient, 0.0

@@ -93,8 +93,8 @@ class EmpiricalRisk:
         self.carried: list[Any] = [None] * len(batches)
         self._edges, self._by_weight = {}, {}
         self.n_passes = 0
-        self._labelled = np.array([expand_weights_to_nodes(batch)[batch.labels >= 0].sum() for batch in batches])
-        self.n_labelled = float(self._labelled.sum())
+        labelled = [expand_weights_to_nodes(batch)[batch.labels >= 0].sum() for batch in batches]
+        self.n_labelled = float(np.sum(labelled))
 
     @property
     def n_examples(self):
@@ -225,10 +225,6 @@ class EmpiricalRisk:
         members = range(len(self.batches)) if members is None else members
         parts = map_tasks(partial(self.oracle, coef=coef), members, self.n_jobs)
         return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
-
-    def compute_labelled_share(self, members):
-        """Return the weight of the labelled nodes in the given batches as a fraction of the weight in all batches."""
-        return float(self._labelled[list(members)].sum() / self.n_labelled)
 
     def forget(self):
         """Drop the warm starts of inference, so that the next pass starts without them."""

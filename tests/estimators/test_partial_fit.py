@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
-from sklearn_crf.learning import ContrastiveTraining
+from sklearn_crf.learning import SGD, ContrastiveTraining
 from sklearn_crf.models import CountTable, score
 from sklearn_crf.objectives import GibbsGenerator
 from sklearn_crf.optimize import AdaGradState, adagrad_steps
@@ -237,3 +237,36 @@ def test_a_part_without_labels_changes_nothing(kind, shape):
     learned = field.partial_fit(X, y).coef_
     assert learned.any()
     np.testing.assert_array_equal(field.partial_fit(X, np.full_like(y, -1)).coef_, learned)
+
+
+def test_weights_count_across_steps():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4, 2))
+    y = np.where(rng.random((200, 4)) < 0.2, 1 - np.arange(200)[:, None] % 2, np.arange(200)[:, None] % 2)
+    weight = np.where(np.arange(200) % 2, 9.0, 1.0)  # sequences that mostly have the label 1 count nine times
+
+    def share(field):
+        return field.predict_proba(X)[..., 1].mean()
+
+    expected = share(TRWCRF().fit(X, y, sample_weight=weight))
+    for size in (1, 4):
+        solver = SGD(batch_size=size)
+        assert share(TRWCRF(solver=solver, random_state=0).fit(X, y, sample_weight=weight)) == pytest.approx(
+            expected, abs=0.02
+        )
+    for n_together in (1, 200):
+        field = TRWCRF(random_state=0)
+        for _ in range(5):
+            for part in np.split(rng.permutation(200), 200 // n_together):
+                field.partial_fit(X[part], y[part], classes=[0, 1], sample_weight=weight[part])
+        assert share(field) == pytest.approx(expected, abs=0.05)
+
+
+def test_sgd_passes_over_examples_without_labels():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 5, 3))
+    y = (X[..., 0] > 0).astype(int)
+    partly = np.where(np.arange(30)[:, None] % 3, -1, y)
+    assert TRWCRF(missing_label=-1, solver="sgd", random_state=0).fit(X, partly).score(X, y) > 0.8
+    weight = np.repeat([0.0, 1.0], [20, 10])
+    assert TRWCRF(solver="sgd", random_state=0).fit(X, y, sample_weight=weight).score(X, y) > 0.8
