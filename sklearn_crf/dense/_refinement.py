@@ -120,7 +120,7 @@ def refine(
 
     def refined(probabilities, image):
         probabilities = probabilities.astype(np.promote_types(probabilities.dtype, np.float32), copy=False)
-        probabilities = softmax(probabilities, axis=-1) if logits else probabilities
+        probabilities = _compute_softmax(probabilities) if logits else probabilities
         try:
             if image is not None:  # checked first, because probabilities of another shape have wrong sums
                 _require_last_axis_of_classes(probabilities, np.shape(image))
@@ -200,6 +200,19 @@ def _check_probabilities(probabilities):
     if probabilities.ndim < 2 or 0 in probabilities.shape:
         raise ValueError(f"probabilities must have the shape (*lattice, n_classes), got {probabilities.shape}.")
     return probabilities
+
+
+def _compute_softmax(logits: np.ndarray) -> np.ndarray:
+    """Return the probabilities of classes; raise ValueError if the logits of a pixel define none."""
+    found = softmax(logits, axis=-1)
+    wrong = np.isnan(found).any(axis=-1)
+    if wrong.any():
+        pixel = tuple(int(i) for i in np.unravel_index(np.argmax(wrong), wrong.shape))
+        raise ValueError(
+            f"probabilities must hold finite logits, or -inf for impossible classes, but at pixel {pixel} the logits "
+            f"are {logits[pixel][:5]}."
+        )
+    return found
 
 
 def _check_sums(probabilities: np.ndarray) -> None:

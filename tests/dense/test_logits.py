@@ -53,7 +53,7 @@ def test_logits_are_refined_as_their_softmax(n_classes, dtype):
     # A number that is added to all logits of a pixel changes no probability.
     assert_allclose(refine(logits + dtype(3), colours[0], kernels=KERNELS, logits=True), found, atol=0.02)
     logits[0, 0] = np.nan
-    with pytest.raises(ValueError, match=r"at pixel \(0, 0\) they add up to nan"):
+    with pytest.raises(ValueError, match=r"finite logits, .* at pixel \(0, 0\) the logits are \[nan"):
         refine(logits, colours[0], logits=True)
 
 
@@ -148,3 +148,13 @@ def test_classifiers_score_files(n_classes, tmp_path):
     alone, of_array = (TRWCRF(max_iter=5, tol=1.0).fit(own, labels.reshape(-1, 42)) for own in (files, given))
     assert_allclose(alone.coef_, of_array.coef_, atol=1e-10)
     assert alone.score(files, labels.reshape(-1, 42)) > np.mean(logits.argmax(axis=-1) == labels)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_logits_that_define_no_probabilities_are_named(value):
+    logits = np.zeros((3, 4, 2), np.float32)
+    logits[1, 2] = -np.inf, 0.0  # an impossible class
+    assert np.isfinite(refine(logits, logits=True)).all()
+    logits[2, 1, 0] = value
+    with pytest.raises(ValueError, match=r"finite logits, or -inf for impossible classes, but at pixel \(2, 1\)"):
+        refine(logits, logits=True)
