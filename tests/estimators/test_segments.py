@@ -543,18 +543,9 @@ def test_wrong_run_features():
     assert fit("mean", 1).segment_coef_.shape == (3, 3)
 
 
-def window(n_nodes):
-    """Return the table of a window of the guide: if the first two labels differ, all but the first must be equal."""
-    table = np.zeros((2,) * n_nodes)
-    for states in np.ndindex(table.shape):
-        if states[0] != states[1] and len(set(states[1:])) > 1:
-            table[states] = -np.inf
-    return table
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("least", [2, 3])
-def test_windows_are_minimum_durations(least, dtype):
+@pytest.mark.parametrize("least", [2, 3, 4])
+def test_factors_of_three_nodes_are_minimum_durations(least, dtype):
     n, rng = 7, np.random.default_rng(0)
     plain = PairwiseModel(
         lattice((n,)), rng.normal(size=(n, 2)).astype(dtype), rng.normal(size=(1, 2, 2)).astype(dtype)
@@ -562,10 +553,13 @@ def test_windows_are_minimum_durations(least, dtype):
     model = SegmentModel(plain, np.zeros((2, least), dtype), min_duration=least)
     scores = np.array([score_of(model, labels) for labels in product(range(2), repeat=n)])
     assert 0 < np.count_nonzero(np.isneginf(scores)) < 2**n
-    scopes = [range(t, min(t + least + 1, n)) for t in range(n - 2)]
+    # As in the guide: if two successive labels differ, the second equals the labels after it.
+    first, second, later = np.indices((2, 2, 2))
+    limit = np.where((first != second) & (second != later), -np.inf, 0.0).astype(dtype)
+    scopes = [(t, t + 1, t + k) for t in range(n - 2) for k in range(2, least + 1) if t + k < n]
     factors = [((t,), row) for t, row in enumerate(plain.unary)]
     factors += [((t, t + 1), plain.tables[0, 0]) for t in range(n - 1)]
-    graph = FactorGraph.from_factors([2] * n, factors + [(scope, window(len(scope)).astype(dtype)) for scope in scopes])
+    graph = FactorGraph.from_factors([2] * n, factors + [(scope, limit) for scope in scopes])
     found, wanted = JunctionTree().marginals(graph), SegmentInference().marginals(model)
     assert_allclose([found.log_z, wanted.log_z], logsumexp(scores), rtol=1e-5)
     assert_allclose(found.unary, wanted.unary, atol=1e-5)
