@@ -189,9 +189,9 @@ def set_joint_costs(cost: Any, potentials: Any, batches: list) -> tuple[Any, lis
 def factor_costs(cost: Any, names: list[str]) -> dict[str, float]:
     """Return the cost of a wrong labeling of a factor by the name of its type, without types of cost zero."""
     # names: names of all types of factors
-    given = cost.factors if isinstance(cost, ErrorCost) else 0.0
+    given: Any = cost.factors if isinstance(cost, ErrorCost) else 0.0
     for value in given.values() if isinstance(given, Mapping) else [given]:
-        if not isinstance(value, Real) or not 0 <= value < np.inf:
+        if not isinstance(value, Real) or not 0 <= float(value) < np.inf:
             raise ValueError(f"factors must be finite and not negative, got {value!r}.")
     found = dict(given) if isinstance(given, Mapping) else dict.fromkeys(names, given)
     for name in found:

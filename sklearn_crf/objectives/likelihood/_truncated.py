@@ -189,11 +189,12 @@ class TruncatedLoss(Objective):
         terms, gradient, q = self.inference.mean_field_loss_of_factors(
             graph, labels, self.loss, node_weight, cost, joint
         )
+        statistics: Any = gradient
         if isinstance(model, PairwiseModel):
             unary, n_states = np.zeros(model.unary.shape), graph.n_states
             unary[np.arange(model.n_columns) < n_states[:, np.newaxis]] = gradient.log_table[: n_states.sum()]
-            gradient = Statistics(unary, convert_to_pairwise_statistics(model, gradient.log_table))
-        return Loss(gradient, terms, np.argmax(q, axis=1).astype(np.int32))
+            statistics = Statistics(unary, convert_to_pairwise_statistics(model, gradient.log_table))
+        return Loss(statistics, terms, np.argmax(q, axis=1).astype(np.int32))
 
     def _compute_factor_loss(
         self,
