@@ -176,7 +176,7 @@ def write_conll(
     # Use "O" in the last two columns, because the evaluation script would count "-X-" there as an entity.
     fillers = ["-X-"] * (len(columns) - 3) + ["O"] * 2
     mark = separator.join([_DOCUMENT, *fillers[: len(columns) - 1]])
-    prefix = _find_comment_prefix(comments or [])
+    prefix = _find_comment_prefix([] if comments is None else comments)
     lines: list[str] = []
     for i in range(n_sentences):
         if given is not None and (i == 0 or given[i] != given[i - 1]):

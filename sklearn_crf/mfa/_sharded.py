@@ -120,7 +120,7 @@ def _set_class_weights(shards, reading):
     return replace(reading, classes=classes, class_weight=dict(zip(names.tolist(), weights, strict=True)))
 
 
-def _read(shard: Shard, reading: SampleReading) -> tuple | None:
+def _read(shard: Shard, reading: SampleReading) -> Any:
     """Return the samples of a shard, or None if no sample has a positive weight."""
     X, y, weight = shard.load()
     with shard.named_in_errors():
