@@ -146,8 +146,8 @@ def learn(rule, data, **parameters):
     """Return the fitted estimator of one rule and its seconds; options belong to the rule or to the estimator."""
     kind = LEARNINGS[{"pl": "pseudolikelihood"}.get(rule, rule)]
     own = {name: parameters.pop(name) for name in kind().get_params() if name in parameters}
-    if "step_schedule" in kind().get_params():
-        own = {"step_schedule": "constant"} | own
+    as_printed = {"step_schedule": "constant", "edge_scale": 1}
+    own = {name: value for name, value in as_printed.items() if name in kind().get_params()} | own
     estimator = DRFClassifier(
         learning=kind(**own), **{"inference": LEARNS_WITH[rule], "pairwise": "ising", **parameters}
     )

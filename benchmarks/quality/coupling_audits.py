@@ -29,17 +29,18 @@ from support.record import write_record
 from support.street_regions import cached_regions
 
 from sklearn_crf import DRFClassifier
+from sklearn_crf.learning import PseudolikelihoodTraining
 from sklearn_crf.model_selection import coupling_audit
 from sklearn_crf.potentials import PairwiseTables
 
 N_FOLDS = 3
-# The penalty on edges that pseudolikelihood suggests in its warning about edges that outweigh the nodes.
+PLAIN = PseudolikelihoodTraining(edge_scale=1)
 ESTIMATORS = {
     "SPA": DRFClassifier(inference="map"),
     "PMA, loopy": DRFClassifier(inference="mpm"),
     "PMA, tree-reweighted": DRFClassifier(inference="trw"),
-    "PL": DRFClassifier(learning="pl", inference="map"),
-    "PL, penalty on edges": DRFClassifier(learning="pl", inference="map", pairwise=PairwiseTables(C=0.001)),
+    "PL": DRFClassifier(learning=PLAIN, inference="map"),
+    "PL, penalty on edges": DRFClassifier(learning=PLAIN, inference="map", pairwise=PairwiseTables(C=0.001)),
 }
 INFERENCE = {"MAP": "map", "MPM": "mpm", "TRW": "trw", "ICM": "icm"}
 

@@ -43,6 +43,8 @@ from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
 REDUCTION = 3
 N_VALIDATION = 50
 UNARY = "unary only"
+# Pseudolikelihood as in the paper, without a reduction of the weights of edges.
+PLAIN = PseudolikelihoodTraining(edge_scale=1)
 # Learning, inference, and candidate settings for validation. Training starts from the unary weights.
 METHODS = {
     "SPA + MAP": (
@@ -56,14 +58,14 @@ METHODS = {
         [{"solver": "lbfgs"}, {"solver": GradientSteps(step_size=1.0), "max_iter": 40}],
     ),
     "TRW + TRW": (PseudoMarginalTraining(), "auto", [{}]),
-    "PL + MAP": ("pl", "map", [{"C": 10.0**power} for power in (-8, -7, -6, -5, -4, -2, 0)]),
-    "PL, edges + MAP": ("pl", "map", [{"pairwise": PairwiseTables(C=10.0**power)} for power in (-7, -6, -5, -4)]),
-    "PL, edges alone + MAP": (PseudolikelihoodTraining(fixed_nodes=True), "map", [{}]),
+    "PL + MAP": (PLAIN, "map", [{"C": 10.0**power} for power in (-8, -7, -6, -5, -4, -2, 0)]),
+    "PL, edges + MAP": (PLAIN, "map", [{"pairwise": PairwiseTables(C=10.0**power)} for power in (-7, -6, -5, -4)]),
+    "PL, edges alone + MAP": (PseudolikelihoodTraining(fixed_nodes=True, edge_scale=1), "map", [{}]),
 }
 # Rules whose node and edge weights are exchanged; independent pixels supply only node weights.
 EXCHANGED = {
-    "PL, edges alone": PseudolikelihoodTraining(fixed_nodes=True),
-    "PL": PseudolikelihoodTraining(),
+    "PL, edges alone": PseudolikelihoodTraining(fixed_nodes=True, edge_scale=1),
+    "PL": PLAIN,
     "PMA, tree-reweighted": PseudoMarginalTraining(),
 }
 # These rows use the weights of another row with the other inference.

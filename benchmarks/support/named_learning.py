@@ -6,9 +6,10 @@ from sklearn_crf.learning import LEARNINGS
 
 
 def named_learning(name, **options):
-    """Return the learning method of a name, without options that it does not support."""
+    """Return the learning method of a name as in the papers, without options that it does not support."""
     kind = LEARNINGS[name]
     known = kind().get_params()
+    options = {"edge_scale": 1, **options}
     return kind(**{key: value for key, value in options.items() if key in known})
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
 from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.inference import ICM, LoopyBP
-from sklearn_crf.learning import SGD, ContrastiveDivergenceTraining, ContrastiveTraining
+from sklearn_crf.learning import SGD, ContrastiveDivergenceTraining, ContrastiveTraining, PseudolikelihoodTraining
 from sklearn_crf.objectives import GibbsGenerator, MapGenerator, MostViolated
 from support.named_learning import watched
 
@@ -200,11 +200,11 @@ def margin(inference):
 
 
 def independent(C, costs, protocol, tried):
-    return Independent(C, learning="pl", tol=1e-4, **shared(protocol))
+    return Independent(C, learning=PseudolikelihoodTraining(edge_scale=1), tol=1e-4, **shared(protocol))
 
 
 def pseudolikelihood(C, costs, protocol, tried):
-    return DRFClassifier(C, learning="pl", tol=1e-4, **shared(protocol))
+    return DRFClassifier(C, learning=PseudolikelihoodTraining(edge_scale=1), tol=1e-4, **shared(protocol))
 
 
 def likelihood(C, costs, protocol, tried):

@@ -10,8 +10,8 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._options import options
-from sklearn_crf._reports import warn_caller
 from sklearn_crf.inference import (
+    AutoMap,
     AutoMarginals,
     Inference,
     JunctionTree,
@@ -34,7 +34,6 @@ from sklearn_crf.learning._relaxations import Relaxation
 from sklearn_crf.learning._solvers import REMEDY
 from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord
 from sklearn_crf.objectives import (
-    EmpiricalRisk,
     Likelihood,
     Objective,
     Piecewise,
@@ -45,6 +44,7 @@ from sklearn_crf.objectives import (
     mask_known_surroundings,
     set_best_edge_shares,
 )
+from sklearn_crf.objectives._risk import expand_weights_to_nodes
 
 # Changes of messages at which tree-reweighted inference stops: the first in training, the second in prediction.
 # Training needs the smaller tolerance for its line search.
@@ -291,13 +291,22 @@ class PseudolikelihoodTraining(PiecewiseTraining):
     .. math:: \ell(\theta) = -\sum_s \log p(y_s \mid y_{N(s)}; \theta)
 
     If neighbours mostly have equal labels, the true labels of the neighbours predict a node well without its own
-    features. The weights of the features are then too small. ``fixed_nodes=True`` only learns the weights of edges.
+    features. The weights of edges are then too large, and the weights of features too small. Therefore, the weights
+    are moved towards the weights :math:`w_0` of the field without edges,
+
+    .. math:: w = w_0 + a (\hat w - w_0),
+
+    with the ``edge_scale`` a and the minimum :math:`\hat w` of the penalised pseudolikelihood.
 
     Parameters
     ----------
     fixed_nodes : bool, default=False
         Whether the weights of nodes keep their start values. With ``init="auto"`` these are the weights of the field
         without edges.
+    edge_scale : "auto" or float, default="auto"
+        The factor a between 0 and 1. "auto" predicts training examples with a = 1, 1/2, 1/4, ... as long as the
+        log-loss decreases, or the number of errors if the estimator predicts the best labelings. 1 is the plain
+        pseudolikelihood, which ``partial_fit`` and weights chosen by the score on held-out examples always use.
 
     Examples
     --------
@@ -312,11 +321,13 @@ class PseudolikelihoodTraining(PiecewiseTraining):
 
     _parameter_constraints: ClassVar[dict] = {
         "fixed_nodes": ["boolean"],
+        "edge_scale": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
         **PiecewiseTraining._parameter_constraints,
     }
     name = "pseudolikelihood"
     start_with_cycles = "independent"
     fixed_nodes: bool = False
+    edge_scale: str | float = "auto"
 
     def finds_terms(self, batches: Sequence) -> bool:
         return have_known_surroundings(batches)
@@ -325,14 +336,31 @@ class PseudolikelihoodTraining(PiecewiseTraining):
         return Pseudolikelihood()
 
     def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> TrainingRecord | MarginRecord:
-        record = super().train(risk, plan, data, make_start, run)
-        if isinstance(risk, EmpiricalRisk) and _is_worse_than_constant(risk, record.coef, plan.decoding):
-            warn_caller(
-                "Pseudolikelihood overestimated the edge weights: predictions on the training examples are worse "
-                "than one class for all nodes. Learn only edge weights with "
-                "learning=PseudolikelihoodTraining(fixed_nodes=True), penalise edges with "
-                "pairwise=PairwiseTables(C=0.001), or train with the inference used for prediction, learning='pma'."
-            )
+        starts: dict[str, np.ndarray] = {}
+
+        def make_start_once(init):
+            if not isinstance(init, str):
+                return make_start(init)
+            if init not in starts:
+                starts[init] = make_start(init)
+            return starts[init]
+
+        record = super().train(risk, plan, data, make_start_once, run)
+        is_done = record.coef is None or record.interrupted is not None or bool(record.validation_scores)
+        if is_done or not risk.n_edges or self.edge_scale == 1:
+            return record
+        without_edges = make_start_once("independent")
+        change, inference = record.coef - without_edges, plan.training_inference
+        if isinstance(inference.inference, AutoMap):
+            inference.inference.set_params(bounded=True)  # without a search for better labels
+
+        def predicted_loss(scale):
+            coef = without_edges + scale * change if scale < 1 else record.coef
+            return risk.summed(_compute_prediction_loss, coef, inference)
+
+        scale = _halve_while_lower(predicted_loss) if isinstance(self.edge_scale, str) else self.edge_scale
+        if scale < 1:
+            record.coef = without_edges + scale * change
         return record
 
 
@@ -342,32 +370,44 @@ def have_known_surroundings(batches: Sequence) -> bool:
     return any(mask_known_surroundings(batch.example, batch.labels).any() for batch in batches)
 
 
-# Number of nodes that are predicted to check whether weights learned without inference are suitable for prediction.
-_NODES_TO_CHECK = 10_000
+# Number of nodes that are predicted to choose the scale of edges, and the smallest scale.
+_NODES_TO_PREDICT, _SMALLEST_SCALE = 10_000, 1 / 64
 
 
-def _is_worse_than_constant(risk, coef, decoding):
-    """Return whether predictions on the first examples are worse than predicting the most common label everywhere."""
-    wrong, weight_of_label, n_nodes = 0.0, np.zeros(risk.potentials.n_classes), 0
+def _halve_while_lower(loss):
+    """Return the scale 1, 1/2, 1/4, ... at which a loss stops decreasing; 1 if the inference does not support it."""
+    scale = 1.0
+    try:
+        lowest = loss(scale)
+        while scale > _SMALLEST_SCALE and (value := loss(scale / 2)) < lowest:
+            scale, lowest = scale / 2, value
+    except ValueError:
+        # If the inference does not support the model, prediction will raise the error.
+        return 1.0
+    return scale
+
+
+def _compute_prediction_loss(risk, coef, decoding):
+    """Return the loss of predictions on the first examples: the log-loss of marginals, or the errors of labelings."""
+    loss, n_nodes = 0.0, 0
     for batch in risk.batches:
-        if n_nodes >= _NODES_TO_CHECK or not len(batch.example.graph.edges):
+        if n_nodes >= _NODES_TO_PREDICT:
             break
+        weight = expand_weights_to_nodes(batch)
+        n_nodes += weight.sum()
+        if batch.node_weight is not None:
+            weight = weight * batch.node_weight
         model = risk.potentials.model(coef, batch.example)
-        try:
-            with convergence_left_to_caller():
-                if decoding.rule == "mpm":
-                    predicted = np.argmax(decoding.inference.marginals(model).unary, axis=1)
-                else:
-                    predicted = decoding.inference.map(model).labels
-        except ValueError:
-            # If the inference does not support the model, prediction will raise the error.
-            return False
-        weight = np.ones(len(predicted)) if batch.node_weight is None else batch.node_weight
-        labelled = batch.labels >= 0
-        weight_of_label += np.bincount(batch.labels[labelled], weight[labelled], minlength=len(weight_of_label))
-        wrong += float(weight[labelled & (predicted != batch.labels)].sum())
-        n_nodes += len(predicted)
-    return wrong > weight_of_label.sum() - weight_of_label.max()
+        nodes = np.flatnonzero(batch.labels >= 0)
+        labels = batch.labels[nodes]
+        with convergence_left_to_caller():
+            if decoding.rule == "mpm":
+                share = decoding.inference.marginals(model).unary[nodes, labels]
+                losses = -np.log(np.maximum(share, np.finfo(np.float64).tiny))
+            else:
+                losses = decoding.inference.map(model).labels[nodes] != labels
+        loss += float(losses @ weight[nodes])
+    return loss
 
 
 @options
