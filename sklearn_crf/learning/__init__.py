@@ -19,7 +19,6 @@ from sklearn_crf.learning._likelihood import (
     MaximumLikelihood,
     MeanFieldTraining,
     PiecewiseTraining,
-    PseudolikelihoodTraining,
     PseudoMarginalTraining,
     SharedPiecesTraining,
     TruncatedInference,
@@ -36,6 +35,7 @@ from sklearn_crf.learning._margin_training import (
 from sklearn_crf.learning._margins import DualMargin, MaxMargin, RelaxedMargin, SmoothedMargin
 from sklearn_crf.learning._names import LEARNING_CONSTRAINTS, LEARNINGS, find_learning_class, resolve_learning
 from sklearn_crf.learning._plan import ONLINE_BATCH_SIZE, Facts, FitPlan, make_online_pass
+from sklearn_crf.learning._pseudolikelihood import PseudolikelihoodTraining
 from sklearn_crf.learning._relaxations import (
     DualRelaxation,
     JointRelaxation,

@@ -31,8 +31,9 @@ from sklearn_crf.learning._growing_sets import (
 )
 from sklearn_crf.learning._labeler import weigh_correct_nodes
 from sklearn_crf.learning._learning import Learning
-from sklearn_crf.learning._likelihood import choose_layout_trees, have_known_surroundings
+from sklearn_crf.learning._likelihood import choose_layout_trees
 from sklearn_crf.learning._plan import Facts, FitPlan
+from sklearn_crf.learning._pseudolikelihood import have_known_surroundings
 from sklearn_crf.learning._solvers import LBFGS, SGD
 from sklearn_crf.learning._training import HeldOutScores, TrainingRecord
 from sklearn_crf.objectives import EmpiricalRisk, Generator, GibbsGenerator, MapGenerator, MostViolated, Objective

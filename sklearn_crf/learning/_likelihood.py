@@ -1,6 +1,5 @@
 """Learning by exact or approximate likelihoods, with the matching marginals for prediction."""
 
-from collections.abc import Sequence
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -11,7 +10,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._options import options
 from sklearn_crf.inference import (
-    AutoMap,
     AutoMarginals,
     Inference,
     JunctionTree,
@@ -20,7 +18,6 @@ from sklearn_crf.inference import (
     NamedInference,
     TreeInference,
     TRWMessagePassing,
-    convergence_left_to_caller,
 )
 from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.inference.messages._fixed_sweeps import SWEEP_LOSSES, FixedSweeps
@@ -28,7 +25,6 @@ from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.learning._costs import ErrorCost, set_joint_costs
 from sklearn_crf.learning._few_labels import MAX_NODES
 from sklearn_crf.learning._learning import DescentLearning, Learning, SmoothLearning
-from sklearn_crf.learning._margin_training import MarginRecord
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._relaxations import Relaxation
 from sklearn_crf.learning._solvers import REMEDY
@@ -37,14 +33,11 @@ from sklearn_crf.objectives import (
     Likelihood,
     Objective,
     Piecewise,
-    Pseudolikelihood,
     RelaxedLikelihood,
     SharedPieces,
     TruncatedLoss,
-    mask_known_surroundings,
     set_best_edge_shares,
 )
-from sklearn_crf.objectives._risk import expand_weights_to_nodes
 
 # Changes of messages at which tree-reweighted inference stops: the first in training, the second in prediction.
 # Training needs the smaller tolerance for its line search.
@@ -282,132 +275,6 @@ class SharedPiecesTraining(PiecewiseTraining):
         again = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
         again.record = record
         return super().minimize(again, record.coef, plan, run)
-
-
-@options
-class PseudolikelihoodTraining(PiecewiseTraining):
-    r"""Pseudolikelihood: the probability of each node's label given its neighbours' true labels, without inference.
-
-    .. math:: \ell(\theta) = -\sum_s \log p(y_s \mid y_{N(s)}; \theta)
-
-    If neighbours mostly have equal labels, the true labels of the neighbours predict a node well without its own
-    features. The weights of edges are then too large, and the weights of features too small. Therefore, the weights
-    are moved towards the weights :math:`w_0` of the field without edges,
-
-    .. math:: w = w_0 + a (\hat w - w_0),
-
-    with the ``edge_scale`` a and the minimum :math:`\hat w` of the penalised pseudolikelihood.
-
-    Parameters
-    ----------
-    fixed_nodes : bool, default=False
-        Whether the weights of nodes keep their start values. With ``init="auto"`` these are the weights of the field
-        without edges.
-    edge_scale : "auto" or float, default="auto"
-        The factor a between 0 and 1. "auto" predicts training examples with a = 1, 1/2, 1/4, ... as long as the
-        log-loss decreases, or the number of errors if the estimator predicts the best labelings. 1 is the plain
-        pseudolikelihood, which ``partial_fit`` and weights chosen by the score on held-out examples always use.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf import TRWCRF
-    >>> from sklearn_crf.learning import PseudolikelihoodTraining
-    >>> y = np.array([[0, 0, 1, 1], [1, 1, 0, 0]])
-    >>> X = y[..., np.newaxis] + 0.1 * np.sin(np.arange(8)).reshape(2, 4, 1)
-    >>> TRWCRF(learning=PseudolikelihoodTraining(), C=10).fit(X, y).predict(X)[0].tolist()
-    [0, 0, 1, 1]
-    """
-
-    _parameter_constraints: ClassVar[dict] = {
-        "fixed_nodes": ["boolean"],
-        "edge_scale": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-        **PiecewiseTraining._parameter_constraints,
-    }
-    name = "pseudolikelihood"
-    start_with_cycles = "independent"
-    fixed_nodes: bool = False
-    edge_scale: str | float = "auto"
-
-    def finds_terms(self, batches: Sequence) -> bool:
-        return have_known_surroundings(batches)
-
-    def likelihood(self, plan: FitPlan) -> Objective:
-        return Pseudolikelihood()
-
-    def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> TrainingRecord | MarginRecord:
-        starts: dict[str, np.ndarray] = {}
-
-        def make_start_once(init):
-            if not isinstance(init, str):
-                return make_start(init)
-            if init not in starts:
-                starts[init] = make_start(init)
-            return starts[init]
-
-        record = super().train(risk, plan, data, make_start_once, run)
-        is_done = record.coef is None or record.interrupted is not None or bool(record.validation_scores)
-        if is_done or not risk.n_edges or self.edge_scale == 1:
-            return record
-        without_edges = make_start_once("independent")
-        change, inference = record.coef - without_edges, plan.training_inference
-        if isinstance(inference.inference, AutoMap):
-            inference.inference.set_params(bounded=True)  # without a search for better labels
-
-        def predicted_loss(scale):
-            coef = without_edges + scale * change if scale < 1 else record.coef
-            return risk.summed(_compute_prediction_loss, coef, inference)
-
-        scale = _halve_while_lower(predicted_loss) if isinstance(self.edge_scale, str) else self.edge_scale
-        if scale < 1:
-            record.coef = without_edges + scale * change
-        return record
-
-
-def have_known_surroundings(batches: Sequence) -> bool:
-    """Return whether some labelled node has only labelled neighbours."""
-    # Only edges are checked here. The objective checks factors, because checking them requires their model.
-    return any(mask_known_surroundings(batch.example, batch.labels).any() for batch in batches)
-
-
-# Number of nodes that are predicted to choose the scale of edges, and the smallest scale.
-_NODES_TO_PREDICT, _SMALLEST_SCALE = 10_000, 1 / 64
-
-
-def _halve_while_lower(loss):
-    """Return the scale 1, 1/2, 1/4, ... at which a loss stops decreasing; 1 if the inference does not support it."""
-    scale = 1.0
-    try:
-        lowest = loss(scale)
-        while scale > _SMALLEST_SCALE and (value := loss(scale / 2)) < lowest:
-            scale, lowest = scale / 2, value
-    except ValueError:
-        # If the inference does not support the model, prediction will raise the error.
-        return 1.0
-    return scale
-
-
-def _compute_prediction_loss(risk, coef, decoding):
-    """Return the loss of predictions on the first examples: the log-loss of marginals, or the errors of labelings."""
-    loss, n_nodes = 0.0, 0
-    for batch in risk.batches:
-        if n_nodes >= _NODES_TO_PREDICT:
-            break
-        weight = expand_weights_to_nodes(batch)
-        n_nodes += weight.sum()
-        if batch.node_weight is not None:
-            weight = weight * batch.node_weight
-        model = risk.potentials.model(coef, batch.example)
-        nodes = np.flatnonzero(batch.labels >= 0)
-        labels = batch.labels[nodes]
-        with convergence_left_to_caller():
-            if decoding.rule == "mpm":
-                share = decoding.inference.marginals(model).unary[nodes, labels]
-                losses = -np.log(np.maximum(share, np.finfo(np.float64).tiny))
-            else:
-                losses = decoding.inference.map(model).labels[nodes] != labels
-        loss += float(losses @ weight[nodes])
-    return loss
 
 
 @options

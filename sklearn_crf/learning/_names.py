@@ -12,6 +12,7 @@ from sklearn_crf.learning._contrastive_training import ContrastiveTraining
 from sklearn_crf.learning._edge_probabilities import OptimalEdgeProbabilities
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._likelihood import TruncatedInference
+from sklearn_crf.learning._pseudolikelihood import PseudolikelihoodTraining
 from sklearn_crf.learning._steps import ContrastiveDivergenceTraining, MaximumMarginalTraining, SaddlePointTraining
 from sklearn_crf.objectives import Objective, StructuredHinge
 
@@ -33,7 +34,7 @@ LEARNINGS: dict[str, type[Learning]] = {
         _relaxations.DualRelaxation,
         _likelihood.PiecewiseTraining,
         _likelihood.SharedPiecesTraining,
-        _likelihood.PseudolikelihoodTraining,
+        PseudolikelihoodTraining,
         _likelihood.LoopyTraining,
         _likelihood.MeanFieldTraining,
         TruncatedInference,
@@ -48,7 +49,7 @@ LEARNINGS: dict[str, type[Learning]] = {
 }
 
 # Acronyms from papers that ``learning`` accepts in place of names.
-_ACRONYMS = {"pl": _likelihood.PseudolikelihoodTraining}
+_ACRONYMS = {"pl": PseudolikelihoodTraining}
 
 #: Allowed values of ``learning``.
 LEARNING_CONSTRAINTS = [str, Learning, HasMethods(["loss_statistics", "coupled"])]

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.ndimage import gaussian_filter
 
 from sklearn_crf import TRWCRF, DRFClassifier, Shards
-from sklearn_crf.learning import PseudolikelihoodTraining
+from sklearn_crf.learning import PseudolikelihoodTraining, _pseudolikelihood
 
 
 def smooth_images(n_classes, noise, seed=0, n_images=6, side=24, first_class=0.0):
@@ -75,3 +75,15 @@ def test_bad_scales_are_named():
     for scale in (-0.1, 1.5, "large"):
         with pytest.raises(ValueError, match="edge_scale"):
             TRWCRF(learning=PseudolikelihoodTraining(edge_scale=scale)).fit(X, y)
+
+
+def test_a_large_image_chooses_the_scale_of_its_middle(monkeypatch):
+    X, y = smooth_images(3, 1.5, n_images=1, side=40)
+    plain = DRFClassifier(learning=PseudolikelihoodTraining(edge_scale=1)).fit(X, y)
+    monkeypatch.setattr(_pseudolikelihood, "_NODES_TO_PREDICT", 400)
+    field = DRFClassifier(learning="pl").fit(X, y)
+    ratio = field.edge_coef_ / plain.edge_coef_
+    assert_allclose(ratio, ratio.flat[0])
+    assert ratio.flat[0] in (0.5, 0.25)
+    X_new, y_new = smooth_images(3, 1.5, seed=1, side=40)
+    assert field.score(X_new, y_new) > plain.score(X_new, y_new)
