@@ -13,7 +13,7 @@ from sklearn_crf.graphs import build_trusted_graph
 from sklearn_crf.inference import LoopyBP
 from sklearn_crf.learning._convergence import minimize_in_bulk
 from sklearn_crf.learning._few_labels import subgraph
-from sklearn_crf.objectives import Likelihood, Piecewise
+from sklearn_crf.objectives import Likelihood, Piecewise, Pseudolikelihood
 from sklearn_crf.optimize import compute_least_subgradient, minimize_lbfgs, scaling_by_differences
 from sklearn_crf.potentials import FeatureScaling, SegmentPotentials
 
@@ -416,8 +416,11 @@ def _build_node_risk(risk):
     potentials = risk.potentials.without_ends()
     if isinstance(potentials, SegmentPotentials):
         potentials = potentials.without_durations()
-    # Without edges, belief propagation sends no messages and is exact.
-    return risk.having(objective=Likelihood(LoopyBP()), potentials=potentials, batches=batches)
+    # Without edges, belief propagation sends no messages and is exact, and pseudolikelihood is the likelihood, which it
+    # sums over nodes with weights.
+    is_weighted = any(batch.node_weight is not None for batch in batches)
+    objective = Pseudolikelihood() if is_weighted else Likelihood(LoopyBP())
+    return risk.having(objective=objective, potentials=potentials, batches=batches)
 
 
 # Maximum number of weights whose curvature at the start is estimated by finite differences.
@@ -476,7 +479,7 @@ def _select_labelled_nodes(batch):
         edge_type=np.zeros(0, dtype=np.int32),
         n_states=example.n_states,
     )
-    without_edges = Batch(nodes, batch.members, batch.node_ptr, batch.labels, batch.weight)
+    without_edges = Batch(nodes, batch.members, batch.node_ptr, batch.labels, batch.weight, batch.node_weight)
     labelled = batch.labels >= 0
     # Features that are stored by column cannot be selected by node.
     can_split = isinstance(example.node_features, np.ndarray) and labelled.any() and not labelled.all()

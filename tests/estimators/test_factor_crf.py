@@ -17,7 +17,13 @@ from sklearn_crf import TRWCRF, ContrastiveCRF, Example, M3NClassifier
 from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import AD3, MPLP, BruteForce, JunctionTree, LoopyBP, NormProductBP, TreeInference
-from sklearn_crf.learning import ContrastiveTraining, MaxMargin, SharedPiecesTraining, TruncatedInference
+from sklearn_crf.learning import (
+    ContrastiveTraining,
+    MaxMargin,
+    PseudolikelihoodTraining,
+    SharedPiecesTraining,
+    TruncatedInference,
+)
 from sklearn_crf.models import exactly_one, score
 from sklearn_crf.objectives.margin import _slack_rescaling
 
@@ -264,10 +270,11 @@ def test_pickles_and_grid_search(fitted):
 
 def test_warm_start_takes_over_what_it_knows():
     X, y = factor_examples(6)
-    model = trw_crf(learning="pseudolikelihood", warm_start=True, **TIGHT).fit(X, y)
+    rule = PseudolikelihoodTraining(edge_scale=1)
+    model = trw_crf(learning=rule, warm_start=True, **TIGHT).fit(X, y)
     n_iter = model.n_iter_
     assert model.fit(X, y).n_iter_ < n_iter / 3
-    cold = trw_crf(learning="pseudolikelihood", **TIGHT).fit(X[:4], y[:4])
+    cold = trw_crf(learning=rule, **TIGHT).fit(X[:4], y[:4])
     assert_allclose(model.fit(X[:4], y[:4]).factor_coef_["triple"], cold.factor_coef_["triple"], atol=1e-5)
     with pytest.raises(ValueError, match="type 'triple' have nodes of"):
         model.fit([Example(x.node_features, x.graph, factors={"triple": [[0, 1]]}) for x in X], y)
