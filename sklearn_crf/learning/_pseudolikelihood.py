@@ -14,7 +14,7 @@ from sklearn_crf.learning._margin_training import MarginRecord
 from sklearn_crf.learning._plan import FitPlan
 from sklearn_crf.learning._training import TrainingRecord
 from sklearn_crf.models import SegmentModel, extract_nodes
-from sklearn_crf.objectives import Objective, Pseudolikelihood, mask_known_surroundings
+from sklearn_crf.objectives import Objective, Pseudolikelihood, apply_temperature, mask_known_surroundings
 from sklearn_crf.objectives._risk import expand_weights_to_nodes
 
 
@@ -90,7 +90,7 @@ class PseudolikelihoodTraining(PiecewiseTraining):
 
         def predicted_loss(scale):
             coef = without_edges + scale * change if scale < 1 else record.coef
-            return risk.summed(_compute_prediction_loss, coef, inference)
+            return risk.summed(_compute_prediction_loss, coef, inference, self.temperature)
 
         scale = _halve_while_lower(predicted_loss) if isinstance(self.edge_scale, str) else self.edge_scale
         if scale < 1:
@@ -121,13 +121,13 @@ def _halve_while_lower(loss):
     return scale
 
 
-def _compute_prediction_loss(risk, coef, decoding):
+def _compute_prediction_loss(risk, coef, decoding, temperature):
     """Return the loss of predictions on some nodes: the log-loss of marginals, or the errors of labelings."""
     loss, n_left = 0.0, float(_NODES_TO_PREDICT)
     for batch in risk.batches:
         if n_left < 1:
             break
-        model = risk.potentials.model(coef, batch.example)
+        model = apply_temperature(risk.potentials.model(coef, batch.example), temperature)
         weight, labels = expand_weights_to_nodes(batch), batch.labels
         n_left -= weight.sum()
         if batch.node_weight is not None:

@@ -85,10 +85,10 @@ def test_minute_features_are_warned_of():
 
 
 def test_paths_and_starts_are_in_units_of_X():
-    field = DRFClassifier(learning="pl").fit(X + 1e3, Y)
+    field = DRFClassifier(learning=PseudolikelihoodTraining(edge_scale=1)).fit(X + 1e3, Y)
     weights = np.concatenate([np.ravel(part) for part in (field.coef_, field.intercept_, field.edge_coef_)])
     np.testing.assert_allclose(field.coef_path_[-1], weights, rtol=1e-12)
-    again = DRFClassifier(learning=PseudolikelihoodTraining(init=weights), max_iter=1)
+    again = DRFClassifier(learning=PseudolikelihoodTraining(init=weights, edge_scale=1), max_iter=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         again.fit(X + 1e3, Y)
@@ -102,7 +102,7 @@ def test_paths_and_starts_are_in_units_of_X():
 
 
 def test_warm_start_goes_on_where_it_was():
-    field = TRWCRF(learning="pseudolikelihood", warm_start=True).fit(X + 1e4, Y)
+    field = TRWCRF(learning=PseudolikelihoodTraining(edge_scale=1), warm_start=True).fit(X + 1e4, Y)
     assert field.fit(X + 1e4, Y).n_iter_ <= 2
 
 

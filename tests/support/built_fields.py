@@ -31,7 +31,7 @@ def _accepted(kind, given):
 
 def trw_crf(C=1.0, **options):
     """Return a TRWCRF with flat options, and full tables by default."""
-    given = _take(options, "entropy", "trees", "cost", "temperature")
+    given = _take(options, "entropy", "trees", "cost", "temperature", "edge_scale")
     given |= {new: options.pop(old) for old, new in _INNER.items() if old in options}
     learning = options.get("learning", "likelihood")
     if given and learning == "likelihood":
