@@ -16,4 +16,5 @@ def five_point(function, x, step=1e-3):
 
 def five_point_along(function, x, directions, step=1e-3):
     """Return the derivative of a scalar function along each direction, (n_directions, x.size); quick if x is long."""
-    return five_point(lambda steps: function(x + (steps @ directions).reshape(x.shape)), np.zeros(len(directions)), step)
+    steps = np.zeros(len(directions))
+    return five_point(lambda steps: function(x + (steps @ directions).reshape(x.shape)), steps, step)
