@@ -5,13 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from sklearn_crf._numbers import as_scores
-from sklearn_crf._own_methods import ChecksPickles
-from sklearn_crf.models._pairwise import check_labels, compute_score_terms
+from sklearn_crf.models._pairwise import HasUnary, check_labels, compute_score_terms
 from sklearn_crf.models._permutohedral import PermutohedralFilter
 
 
 @dataclass(frozen=True, eq=False)
-class DenseModel(ChecksPickles):
+class DenseModel(HasUnary):
     r"""Scores of the labelings of a fully connected graph whose edges have Gaussian weights.
 
     .. math::
@@ -74,21 +73,6 @@ class DenseModel(ChecksPickles):
         object.__setattr__(
             self, "compatibility", _check_compatibility(self.compatibility, len(filters), unary.shape[1])
         )
-
-    @property
-    def n_nodes(self) -> int:
-        """Number of nodes, N."""
-        return len(self.unary)
-
-    @property
-    def n_columns(self) -> int:
-        """Number of states, K."""
-        return self.unary.shape[1]
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Precision of the scores."""
-        return self.unary.dtype
 
     @property
     def tables(self) -> np.ndarray:

@@ -163,8 +163,41 @@ def are_potts(tables: np.ndarray) -> bool:
     return True
 
 
+class HasUnary(ChecksPickles):
+    """Base of models with unary scores of all nodes in one array."""
+
+    @property
+    def n_nodes(self: Any) -> int:
+        """Number of nodes, N."""
+        return len(self.unary)
+
+    @property
+    def n_columns(self: Any) -> int:
+        """Largest number of states of a node, K."""
+        return self.unary.shape[1]
+
+    @property
+    def dtype(self: Any) -> np.dtype:
+        """Precision of the scores, float32 or float64."""
+        return self.unary.dtype
+
+
+class HasGraph(HasUnary):
+    """Base of models with unary scores of the nodes of a graph."""
+
+    @property
+    def component(self: Any) -> np.ndarray:
+        """Index of each node's connected component, (N,) int32."""
+        return self.graph.component
+
+    @property
+    def n_components(self: Any) -> int:
+        """Number of connected components."""
+        return self.graph.n_components
+
+
 @dataclass(frozen=True, eq=False)
-class PairwiseModel(ChecksPickles):
+class PairwiseModel(HasGraph):
     r"""Scores of the labelings of a graph with unary and pairwise terms.
 
     .. math::
@@ -248,31 +281,6 @@ class PairwiseModel(ChecksPickles):
         object.__setattr__(self, "edge_type", edges.edge_type)
         object.__setattr__(self, "edge_weight", edges.edge_weight)
         object.__setattr__(self, "_kept", edges.kept)
-
-    @property
-    def n_nodes(self) -> int:
-        """Number of nodes, N."""
-        return len(self.unary)
-
-    @property
-    def n_columns(self) -> int:
-        """Largest number of states of a node, K."""
-        return self.unary.shape[1]
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Precision of the scores, float32 or float64."""
-        return self.unary.dtype
-
-    @property
-    def component(self) -> np.ndarray:
-        """Index of each node's connected component, (N,) int32."""
-        return self.graph.component
-
-    @property
-    def n_components(self) -> int:
-        """Number of connected components."""
-        return self.graph.n_components
 
     @cached_property
     def is_potts(self) -> bool:

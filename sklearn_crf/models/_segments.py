@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_integer, as_integers, as_scores
-from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.exact.labelings import count_pairs
 from sklearn_crf.models._pairwise import (
+    HasGraph,
     PairwiseModel,
     Statistics,
     check_labels,
@@ -74,7 +74,7 @@ def mark_short_runs(runs: Runs, ptr: np.ndarray, min_duration: int) -> np.ndarra
 
 
 @dataclass(frozen=True, eq=False)
-class SegmentModel(ChecksPickles):
+class SegmentModel(HasGraph):
     r"""Model that scores labelings of chains by nodes, edges and the durations of runs (semi-Markov model).
 
     .. math::
@@ -151,21 +151,6 @@ class SegmentModel(ChecksPickles):
         """Pairwise tables, (T, R, K, K)."""
         return self.pairwise.tables
 
-    @property
-    def n_nodes(self) -> int:
-        """Number of nodes, N."""
-        return self.pairwise.n_nodes
-
-    @property
-    def n_columns(self) -> int:
-        """Number of states, K."""
-        return self.pairwise.n_columns
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Precision of the scores, float32 or float64."""
-        return self.pairwise.dtype
-
     def locate_duration_cells(self, runs: Runs) -> tuple[np.ndarray, np.ndarray]:
         """Return the state of each run, and the column of the run's duration in the table of durations."""
         return runs.label, np.minimum(runs.length, self.durations.shape[2]) - 1
@@ -174,16 +159,6 @@ class SegmentModel(ChecksPickles):
         """Return the indices in ``spans`` of the runs that have a score in ``spans``."""
         scored = runs.length <= self.spans.shape[1]
         return runs.first[scored], runs.length[scored] - 1, runs.label[scored]
-
-    @property
-    def component(self) -> np.ndarray:
-        """Index of each node's connected component, (N,) int32."""
-        return self.graph.component
-
-    @property
-    def n_components(self) -> int:
-        """Number of connected components."""
-        return self.graph.n_components
 
     @property
     def mean_shares(self) -> np.ndarray:
