@@ -250,25 +250,21 @@ def map_tasks(function, tasks, n_jobs=None):
     return _run_shared_items(lambda i: function(tasks[i], n_threads=inner), len(tasks), n_threads)
 
 
-def map_coarse(function, tasks, n_jobs=None, ended=None):
+def map_coarse(function, tasks, n_jobs=None):
     """Map a function over long tasks as :func:`map_tasks` does, or on the workers of a joblib backend.
 
     If ``joblib.parallel_config`` has set a backend of processes or of a cluster in the calling thread, the tasks run on
     its workers, each in one thread, and the function must be picklable. Within a fit, and within a task on a worker,
     the tasks run in threads of the same process.
     """
-    # ended: function to be called in this process after each task, by one thread at a time
     tasks = list(tasks)
     n_workers = count_external_workers(n_jobs) if len(tasks) > 1 else 0
     if n_workers < 2:
-        return map_tasks(function if ended is None else _report_after(function, ended), tasks, n_jobs)
+        return map_tasks(function, tasks, n_jobs)
     # Send several tasks together, because the objects that are pickled with the function may be large.
     ranges = split_into_ranges(len(tasks), _LOTS * n_workers)
     parts = Parallel(n_jobs=n_jobs)(delayed(_map_in_worker)(function, tasks[start:stop]) for start, stop in ranges)
-    results = [result for part in parts for result in part]
-    for _ in results if ended is not None else ():
-        ended()
-    return results
+    return [result for part in parts for result in part]
 
 
 # Number of task groups per worker. With several groups, a worker with short tasks can process more groups.
@@ -279,19 +275,6 @@ def _map_in_worker(function, tasks):
     """Process tasks inside a worker process, and return the results."""
     with limit_blas_threads():
         return [function(task, n_threads=1) for task in tasks]
-
-
-def _report_after(function, ended):
-    """Extend a function so that it calls ``ended`` after each task, in one thread at a time."""
-    lock = threading.Lock()
-
-    def told(task, n_threads):
-        found = function(task, n_threads=n_threads)
-        with lock:
-            ended()
-        return found
-
-    return told
 
 
 def count_external_workers(n_jobs: int | None) -> int:
