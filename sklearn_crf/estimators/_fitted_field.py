@@ -64,18 +64,7 @@ class FieldParameters:
 
     def reader(self) -> Reader:
         """Return a :class:`Reader`, which encodes X and y according to the parameters."""
-        given = self.given
-        return Reader(
-            given,
-            edge_features=given.edge_features,
-            form=self.tables.form,
-            edge_types=self.tables.edge_types,
-            spacing=self.tables.spacing,
-            takes_factors=self.learning.takes_factors,
-            class_weight=given.class_weight,
-            missing_features=self.learning.missing_features,
-            has_boundaries=self.has_boundaries,
-        )
+        return Reader(self.given, self.tables, self.learning, self.given.class_weight, self.has_boundaries)
 
     @property
     def has_boundaries(self) -> bool:

@@ -51,8 +51,8 @@ class ShardedExamples:
         self.shards, shards = take_shards(shards, weighted), take_shards(shards, filled)
         found = [found[number] for number in filled]
         if any(part.outline is None for part in found):
-            filling = encoding.Filling.of(self.shards.map(_sum_known_features, reader), reader.missing_features)
-            self._reader = reader = replace(reader, filling=filling)
+            sums = self.shards.map(_sum_known_features, reader)
+            self._reader = reader = replace(reader, filling=reader.make_filling(sums))
             found = shards.map(_survey, reader)
         names = [part.name for part in found]
         require_one_vector_level(found)

@@ -10,7 +10,7 @@ from sklearn_crf import encoding
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.inference import TreeInference
 from sklearn_crf.inference._results import Infeasible
-from sklearn_crf.learning import check_node_weights
+from sklearn_crf.learning import Learning, check_node_weights
 from sklearn_crf.models import FactorGraph, clamped, compute_score_terms, find_label_runs, mark_short_runs
 from sklearn_crf.objectives import FastRisk
 from sklearn_crf.potentials import (
@@ -18,6 +18,7 @@ from sklearn_crf.potentials import (
     FeaturePairs,
     FeatureScaling,
     LinearPotentials,
+    PairwiseTables,
     SegmentPotentials,
     SparseEdgePotentials,
     SparsePotentials,
@@ -49,13 +50,9 @@ class Reader:
     """Reader, which encodes X and y according to the parameters of an estimator."""
 
     estimator: Any  # estimator whose tags and feature names are used to check X
-    edge_features: Any  # the parameter ``edge_features`` of the estimator
-    form: str  # form of the pairwise tables, by name
-    edge_types: str
-    spacing: Any  # distance of neighbours along each axis of a lattice, or None
-    takes_factors: bool
+    tables: PairwiseTables
+    learning: Learning
     class_weight: Any  # the parameter ``class_weight`` of the estimator, or a dict from classes to weights
-    missing_features: str  # the option ``missing_features`` of the learning method
     has_boundaries: bool  # whether two features mark the first and last nodes of sequences
     of_fit: str | None = None  # edge features that "auto" selected in fit; None during fit
     filling: Any = None  # Filling of missing features, known from fit, or None
@@ -68,13 +65,17 @@ class Reader:
         filling = self.filling
         if fills and self.needs_filling(encoded):
             weight = encoding.validate_sample_weight(sample_weight, encoded.n_examples)
-            filling = encoding.Filling.of([encoding.sum_known_features(encoded, weight)], self.missing_features)
+            filling = self.make_filling([encoding.sum_known_features(encoded, weight)])
         return self.complete(encoded, filling)
 
     def needs_filling(self, encoded: Any) -> bool:
         """Return whether the means of encoded training examples have to be computed."""
-        is_always_filled = self.missing_features == "mean" and not encoded.has_operators
+        is_always_filled = self.learning.missing_features == "mean" and not encoded.has_operators
         return self.filling is None and (encoded.has_nan or is_always_filled)
+
+    def make_filling(self, sums: list) -> encoding.Filling:
+        """Return the filling for missing features, from sums of known features."""
+        return encoding.Filling.of(sums, self.learning.missing_features)
 
     def read(self, X, *, reset, allow_nan):
         """Encode X without filling missing features."""
@@ -83,13 +84,13 @@ class Reader:
             X,
             lattice_ndim=field.lattice_ndim,
             connectivity=field.connectivity,
-            edge_features="constant" if self._is_automatic else self.edge_features,
-            edge_types=self.edge_types,
+            edge_features="constant" if self._is_automatic else field.edge_features,
+            edge_types=self.tables.edge_types,
             estimator=field,
             reset=reset,
             # In training, factors are accepted here. A later error says which learning methods support factors.
-            allow_factors=reset or self.takes_factors,
-            allow_nan=allow_nan and self.missing_features != "error",
+            allow_factors=reset or self.learning.takes_factors,
+            allow_nan=allow_nan and self.learning.missing_features != "error",
         )
 
     def complete(self, encoded, filling):
@@ -97,17 +98,18 @@ class Reader:
         if filling is not None:
             encoded = filling.fill(encoded)
         encoded = encoding.append_boundaries(encoded) if self.has_boundaries else encoded
-        return encoded if self._is_automatic else self._add_distances(encoded, self.edge_features)
+        return encoded if self._is_automatic else self._add_distances(encoded, self.estimator.edge_features)
 
     def _add_distances(self, encoded: Any, edge_features: Any) -> Any:
         """If spacing is given, let the edge features of encoded examples, or of their outline, depend on distances."""
-        if self.spacing is None:
+        if self.tables.spacing is None:
             return encoded
-        return encoded.replace_edge_features(encoding.SpacedEdges.of(edge_features, self.spacing, encoded))
+        return encoded.replace_edge_features(encoding.SpacedEdges.of(edge_features, self.tables.spacing, encoded))
 
     @property
     def _is_automatic(self):
-        return isinstance(self.edge_features, str) and self.edge_features == "auto"
+        edge_features = self.estimator.edge_features
+        return isinstance(edge_features, str) and edge_features == "auto"
 
     def replace_edge_features(self, encoded, classes):
         """Replace the edge features "auto" of encoded examples, or of their outline, by actual edge features."""
@@ -122,7 +124,7 @@ class Reader:
             # In a sequence, labels of neighbours are related even if their features differ.
             return "constant"
         is_lattice = (encoded.lattice_ndim or 0) > 1
-        if self.form != "full" and (is_lattice or self.form != "directed"):
+        if self.tables.form != "full" and (is_lattice or self.tables.form != "directed"):
             return "difference"
         # Full tables of more than two classes would have too many weights for each edge difference.
         # If nodes have a single feature, edge differences would only repeat the noise of the nodes.
