@@ -70,20 +70,11 @@ class PseudolikelihoodTraining(PiecewiseTraining):
         return Pseudolikelihood()
 
     def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> TrainingRecord | MarginRecord:
-        starts: dict[str, np.ndarray] = {}
-
-        def make_start_once(init):
-            if not isinstance(init, str):
-                return make_start(init)
-            if init not in starts:
-                starts[init] = make_start(init)
-            return starts[init]
-
-        record = super().train(risk, plan, data, make_start_once, run)
+        record = super().train(risk, plan, data, make_start, run)
         is_done = record.coef is None or record.interrupted is not None or bool(record.validation_scores)
         if is_done or not risk.n_edges or self.edge_scale == 1:
             return record
-        without_edges = make_start_once("independent")
+        without_edges = make_start("independent")
         change, inference = record.coef - without_edges, plan.training_inference
         if isinstance(inference.inference, AutoMap):
             inference.inference.set_params(bounded=True)  # without a search for better labels
