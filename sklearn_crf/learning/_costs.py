@@ -139,8 +139,6 @@ def add_joint_costs(cost: Any, potentials: Any, batches: list) -> tuple[Any, lis
     potentials : LinearPotentials or FactorPotentials
     batches : list of Batch
     """
-    if not isinstance(cost, ErrorCost):
-        return potentials, batches
     of_factors = factor_costs(cost, [kind.name for kind in getattr(potentials, "types", ())])
     batches = [_add_factor_costs(of_factors, batch) for batch in batches]
     edges = edge_cost(cost, potentials.n_classes)
@@ -161,8 +159,6 @@ def set_joint_costs(cost: Any, potentials: Any, batches: list) -> tuple[Any, lis
     potentials : LinearPotentials or FactorPotentials
     batches : list of Batch
     """
-    if not isinstance(cost, ErrorCost):
-        return potentials, batches
     of_factors = factor_costs(cost, [kind.name for kind in getattr(potentials, "types", ())])
     edges, n_classes = edge_cost(cost, potentials.n_classes), potentials.n_classes
     if edges is None and not of_factors:
