@@ -41,7 +41,10 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     __getstate__ = get_versioned_state
 
     def __setstate__(self, state: dict) -> None:
-        restore_versioned_state(self, state, check_saved_trees)
+        # An estimator that was sent to a worker during its fit has no trees.
+        restore_versioned_state(self, state, type(self)._check_fitted if "trees_" in state else None)
+
+    _check_fitted = check_saved_trees
 
     _parameter_constraints: ClassVar[dict] = {
         "window": [Integral, "array-like", Window],

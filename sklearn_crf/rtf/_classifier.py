@@ -16,7 +16,6 @@ from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_integer
 from sklearn_crf._own_methods import require_numbers
 from sklearn_crf._parameters import hide_type_in_halving
-from sklearn_crf._versions import restore_versioned_state
 from sklearn_crf.distributed import Shards, call_on_each_shard, score_shards
 from sklearn_crf.encoding import encode_y, make_object_array, mask_missing_nodes, require_same_kind
 from sklearn_crf.graphs import Graph
@@ -31,7 +30,6 @@ from sklearn_crf.rtf._prediction import (
     FittedField,
     TiledTask,
     build_plane_models,
-    check_saved_trees,
     draw_field_samples,
     gather_scored_pixels,
     unscaled,
@@ -190,9 +188,6 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     >>> bool(field.score(X[8:], y[8:]) > 0.75)
     True
     """
-
-    def __setstate__(self, state: dict) -> None:
-        restore_versioned_state(self, state, _check_fitted)
 
     _parameter_constraints: ClassVar[dict] = {
         **FieldEstimator._parameter_constraints,
@@ -537,14 +532,12 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         ]
         return planes, values, self._read_known_columns(planes, evidence)
 
-
-def _check_fitted(classifier: Any) -> None:
-    """Raise ValueError if fitted attributes are invalid or do not fit the number of classes."""
-    check_saved_trees(classifier)
-    if getattr(classifier, "decision_weight_", None) is not None:
-        require_numbers("decision_weight_", classifier.decision_weight_, (len(classifier.classes_),))
-    if hasattr(classifier, "trees_"):
-        require_numbers("target_mean_", classifier.target_mean_, get_class_codes(classifier).table.shape[1:])
+    def _check_fitted(self) -> None:
+        """Raise ValueError if fitted attributes are invalid or do not fit the number of classes."""
+        super()._check_fitted()
+        if getattr(self, "decision_weight_", None) is not None:
+            require_numbers("decision_weight_", self.decision_weight_, (len(self.classes_),))
+        require_numbers("target_mean_", self.target_mean_, get_class_codes(self).table.shape[1:])
 
 
 def build_label_targets(classifier: RegressionTreeFieldClassifier, former: Mapping | None = None) -> LabelTargets:

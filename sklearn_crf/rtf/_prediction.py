@@ -31,9 +31,6 @@ _OFFSETS = {7: [1, 2, 4, 5], 9: [1, 2, 4, 5, 7, 8]}
 
 def check_saved_trees(estimator):
     """Raise ValueError unless the fitted trees, offsets and weights of an estimator are valid."""
-    if not hasattr(estimator, "trees_"):
-        # The estimator was sent to a worker during its fit.
-        return
     trees, held_out = estimator.trees_, getattr(estimator, "held_out_errors_", None)
     _check_offsets(estimator.offsets_, len(trees) - 1)
     _check_numbers(estimator)
