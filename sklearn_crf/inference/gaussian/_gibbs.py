@@ -58,10 +58,8 @@ class GaussianGibbs(GibbsChains, _base.GaussianInference):
         n_values = model.n_values
         total = np.zeros(model.h.shape)
         total_square = np.zeros((len(total), n_values, n_values))
-        chains = self._chains(model, init, self.random_state, make_range_runner(n_threads))
-        for chain in chains:
-            for _ in range(self.n_sweeps):
-                chain.sweep(total, total_square)
+        started = self._chains(model, init, self.random_state, make_range_runner(n_threads))
+        chains = [swept(chain, self.n_sweeps, total, total_square) for chain in started]
         self._check_chains(model, chains)
         n_drawn = self.n_sweeps * self.n_chains
         mean = total / n_drawn

@@ -74,10 +74,10 @@ class GibbsChains(Inference):
         """Raise ValueError if the values of chains diverge, which means that the model has no normalisable density."""
 
 
-def swept(chain, n_sweeps):
-    """Run a number of sweeps of a chain and return the chain."""
+def swept(chain, n_sweeps, *totals):
+    """Run a number of sweeps of a chain, which add to ``totals`` if given, and return the chain."""
     for _ in range(n_sweeps):
-        chain.sweep()
+        chain.sweep(*totals)
     return chain
 
 
@@ -137,10 +137,8 @@ class GibbsSampler(GibbsChains):
     def _marginals(self, model, *, init=None, n_threads=1):
         totals = np.zeros(model.unary.shape)
         buffers = allocate_table_buffers(model, model.graph.n_nodes)
-        chains = self._chains(model, init, self.random_state, make_range_runner(n_threads))
-        for chain in chains:
-            for _ in range(self.n_sweeps):
-                chain.sweep(totals, buffers)
+        started = self._chains(model, init, self.random_state, make_range_runner(n_threads))
+        chains = [swept(chain, self.n_sweeps, totals, buffers) for chain in started]
         n_drawn = self.n_sweeps * self.n_chains
         unary = (totals / n_drawn).astype(model.dtype)
         return Marginals(
