@@ -30,6 +30,11 @@ class EncodedLabels(NamedTuple):
     classes_: np.ndarray  # (n_classes,)
     weights: list | None = None  # list of (n_nodes,), or None
 
+    @property
+    def by_example(self) -> list:
+        """List with an array of labels for each example; all rows of a table form a single example."""
+        return self.labels if isinstance(self.labels, list) else [self.labels]
+
 
 def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_unknown=False):
     """Convert the labels of all nodes to indices into the sorted classes."""
@@ -501,7 +506,7 @@ def compute_class_weights(class_weight, labels, weights=None):
     classes = labels.classes_.tolist()
     found = np.ones(len(classes))
     if isinstance(class_weight, str):
-        parts = labels.labels if isinstance(labels.labels, list) else [labels.labels]
+        parts = labels.by_example
         weights = labels.weights if weights is None else weights
         counts = np.zeros(len(classes))
         for i, columns in enumerate(parts):

@@ -189,7 +189,7 @@ class TrainingExamples:
         if self.class_weight is not None and not plan.learning.class_costs:
             # The last entry is the weight of unlabelled nodes, whose label is -1.
             by_label = np.append(self.class_weight, 1.0)
-            of_nodes = [by_label[own] for own in _split_by_example(self.labels.labels)]
+            of_nodes = [by_label[own] for own in self.labels.by_example]
             if self.encoded.layout != "nodes" and plan.learning.weighs_nodes:
                 if node_weight is not None:
                     of_nodes = [own * given for own, given in zip(of_nodes, node_weight, strict=True)]
@@ -198,8 +198,8 @@ class TrainingExamples:
                 means = _average_labelled_weights(of_nodes, self.labels.labels)
                 weight = means if weight is None else weight * means
             counts = encoding.compute_node_counts(self.labels.labels, weight, node_weight)
-            labels = _split_by_example(self.labels.labels)
-            if whole is None and not any(np.any(own[known >= 0]) for own, known in zip(counts, labels, strict=True)):
+            pairs = zip(counts, self.labels.by_example, strict=True)
+            if whole is None and not any(np.any(own[known >= 0]) for own, known in pairs):
                 raise ValueError("class_weight times sample_weight and node_weight is 0 for every labelled node.")
         prepare = plan.layout.prepare_runs(preparation(self.encoded if whole is None else whole), self.encoded)
         packing = self._packing(plan) if packing is None else packing
@@ -297,15 +297,10 @@ def require_node_losses(plan, examples, objective):
         )
 
 
-def _split_by_example(labels):
-    """Return a list with an array of labels for each example, or with a single array if X is an array of rows."""
-    return [labels] if isinstance(labels, np.ndarray) else labels
-
-
 def sum_class_weights(labels, weight):
     """Return the total weight of the labelled nodes of each class, (K,)."""
     # labels: EncodedLabels; weight: (n_examples,) or None
-    parts = _split_by_example(labels.labels)
+    parts = labels.by_example
     counts = encoding.compute_node_counts(labels.labels, weight, None) or [np.ones(len(own)) for own in parts]
     columns, counts = np.concatenate(parts), np.concatenate(counts)
     return np.bincount(columns[columns >= 0], counts[columns >= 0], minlength=len(labels.classes_))

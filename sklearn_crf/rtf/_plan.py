@@ -359,7 +359,7 @@ class LabelTargets(_Targets):
             raise ValueError(f"loss='logistic' needs two classes, got {n_classes}: use 'multinomial'.")
         if self.former is not None and not np.array_equal(labels.classes_, self.former["classes_"]):
             raise ValueError(f"warm_start needs the same classes as the previous fit, got {labels.classes_.tolist()}.")
-        columns, codes = _split_by_example(labels), self.coding(n_classes).table
+        columns, codes = labels.by_example, self.coding(n_classes).table
         weights = self.weights(planes, sample_weight)
         of_class = None if self.class_weight is None else compute_class_weights(self.class_weight, labels, weights)
         # Examples without nodes are left out.
@@ -398,7 +398,7 @@ class LabelTargets(_Targets):
         planes = reading.planes(X)
         labels, weights = self.labels(planes, y), self.weights(planes, sample_weight)
         found = np.zeros(len(labels.classes_))
-        for i, own in enumerate(_split_by_example(labels)):
+        for i, own in enumerate(labels.by_example):
             known = own >= 0
             found += np.bincount(own[known], None if weights is None else weights[i][known], len(found))
         return found
@@ -447,11 +447,6 @@ class LabelTargets(_Targets):
             return {}
         n_classes = len(attributes["classes_"])
         return {"evidence_scores_": compute_class_scores(objective, field, data(), n_classes, n_jobs)}
-
-
-def _split_by_example(labels: EncodedLabels) -> list:
-    """Return a list with an array of class indices for each example; plain samples form a single example."""
-    return labels.labels if isinstance(labels.labels, list) else [labels.labels]
 
 
 Targets = ValueTargets | LabelTargets
