@@ -44,6 +44,11 @@ def must_be(*kinds: type) -> Callable[..., Any]:
     return check
 
 
+def with_private(**checks: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """Return checks for methods of the given names, and of these names after an underscore."""
+    return checks | {f"_{name}": check for name, check in checks.items()}
+
+
 # Methods whose results are already checked.
 _CHECKED: WeakSet[Callable[..., Any]] = WeakSet()
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._numbers import as_integers, as_reals
+from sklearn_crf._own_methods import with_private
 from sklearn_crf.models import (
     FactorGraph,
     FactorStatistics,
@@ -321,16 +322,9 @@ def check_samples(found: Any, model: Any, n_samples: Any = 1, *arguments: Any, *
 
 
 #: Functions that check results, by name of the method that returned the result.
-CHECKS = {
-    "map": check_model_labeling,
-    "_map": check_model_labeling,
-    "marginals": check_model_marginals,
-    "_marginals": check_model_marginals,
-    "node_marginals": check_node_marginals,
-    "_node_marginals": check_node_marginals,
-    "sample": check_samples,
-    "_sample": check_samples,
-}
+CHECKS = with_private(
+    map=check_model_labeling, marginals=check_model_marginals, node_marginals=check_node_marginals, sample=check_samples
+)
 
 
 def _require_type(value, name, kind):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sklearn_crf._own_methods import with_private
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import as_finite
 from sklearn_crf.kernels.gaussian.gaussian import copy_values, find_largest_magnitude, invert, invert_blocks
@@ -72,12 +73,9 @@ class GaussianInference(Inference):
     takes = (GaussianModel,)
     _takes_operators = False
     _returns: ClassVar[dict] = {
-        "marginals": _check_marginals,
-        "_marginals": _check_marginals,
+        **with_private(marginals=_check_marginals, sample=_check_samples),
         "solve": _check_solution,
         "_solution": _check_solution,
-        "sample": _check_samples,
-        "_sample": _check_samples,
     }
 
     def solve(self, model: Any, right_hand_side: ArrayLike, *, init: Any = None, n_threads: int = 1) -> Solution:
