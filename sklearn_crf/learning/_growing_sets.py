@@ -320,7 +320,6 @@ class RoundsRecord(TrainingRecord):
 
     n_generated: list = field(default_factory=list)
     round_starts: list = field(default_factory=list)
-    converged: bool = False
     n_assignments: int = 0
     inference: str | None = None
     warn: Callable[[], None] = lambda: None

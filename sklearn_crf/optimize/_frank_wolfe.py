@@ -98,7 +98,6 @@ def frank_wolfe(
     lower_bounded: ArrayLike | None = None,
     max_iter: int = 100,
     tol: float = 0.001,
-    average: bool = True,
     check_every: int = 10,
     random_state: _iterates.RandomSeed = None,
     callback: _iterates.Callback | None = None,
@@ -126,6 +125,6 @@ def frank_wolfe(
         # Slacks were computed at earlier points of the epoch, and their sum is seldom smaller than the current gap.
         promising = _iterates.is_closed(state.dual + slack, state.dual, tol)
         due = promising or epoch % check_every == 0 or epoch == max_iter
-        if found.ends(epoch, [state.mean, state.x] if average else [state.x], due):
+        if found.ends(epoch, [state.mean, state.x], due):
             break
     return found.result(epoch)

@@ -45,7 +45,6 @@ def subgradient(
     lower_bounded: ArrayLike | None = None,
     max_iter: int = 100,
     tol: float = 0.001,
-    average: bool = True,
     check_every: int = 10,
     random_state: RandomSeed = None,
     callback: Callback | None = None,
@@ -61,7 +60,6 @@ def subgradient(
     """
     # oracle, sizes, risk, n, lower_bounded, callback: as in ``frank_wolfe``
     # tol: duality gap at which to stop, as a fraction of the primal value
-    # average: whether the mean of the iterates, with more weight for late iterates, is a candidate, too
     # check_every: number of epochs between two computations of the duality gap
     rng = make_random_state(random_state)
     state = _PegasosIterate(mask_of_bounds(lower_bounded, n))
@@ -74,6 +72,6 @@ def subgradient(
             mean += 2.0 / (state.n_steps + 1.0) * (state.x - mean)
         state.end_epoch()
         due = epoch % check_every == 0 or epoch == max_iter
-        if found.ends(epoch, [mean, state.x] if average else [state.x], due):
+        if found.ends(epoch, [mean, state.x], due):
             break
     return found.result(epoch)

@@ -31,7 +31,6 @@ class _MoveMaking(Inference):
 
     tasks = frozenset({"map"})
     _choices: ClassVar[dict] = {"nonsubmodular": ("error", "truncate")}
-    exact_on = None
     max_iter: int = 50
     nonsubmodular: str = "error"
 

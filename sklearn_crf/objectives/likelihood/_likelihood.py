@@ -66,7 +66,6 @@ class Likelihood(Objective):
     """
 
     needs = frozenset({"marginals"})
-    missing = "marginalised"
 
     inference: Inference | None = None
 
@@ -109,7 +108,6 @@ class RelaxedLikelihood(Objective):
     # With ``final_tol=None``, the tolerance of the inference does not change.
 
     needs = frozenset({"marginals"})
-    missing = "marginalised"
 
     inference: Any
     final_tol: float | None = None
