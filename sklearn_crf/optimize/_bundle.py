@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -298,14 +299,11 @@ def one_slack(
     n: int,
     *,
     lower_bounded: ArrayLike | None = None,
-    max_iter: int = 1000,
-    tol: float = 0.001,
     max_planes: int = 500,
     max_kept: int = 10,
     cache_size: float = 256,
-    check_every: int = 50,
     random_state: _iterates.RandomSeed = None,
-    callback: _iterates.Callback | None = None,
+    **limits: Any,
 ) -> OptimizeResult:
     r"""Minimize a quadratic penalty plus a sum of maxima by cutting planes of the sum, reusing planes of the terms.
 
@@ -317,19 +315,17 @@ def one_slack(
     exceed the planes in the bundle, an epoch calls the oracle for all terms. Two rules limit memory. Each term drops
     the plane that has not been its highest plane for the longest time. A full bundle drops planes without weight.
     """
-    # lower_bounded: (n,) bool, mask of the entries of x that must not be negative
-    # callback: function called after every epoch
+    # lower_bounded, limits: as in ``frank_wolfe``
     max_kept = min(max_kept, count_affordable_planes(cache_size, sizes, n))
     state = _OneSlackIterate(oracle, sizes, _iterates.mask_of_bounds(lower_bounded, n), max_planes, max_kept)
-    found = _iterates.Checks(risk, state, tol, callback)
-    for epoch in range(1, max_iter + 1):
+    # Each epoch computes a primal value, so regular checks are rarely needed.
+    found = _iterates.Checks(risk, state, check_every=50, **limits)
+    for _ in range(found.max_iter):
         state.pass_over()
-        promising = _iterates.is_closed(state.best_primal, state.dual, tol)
-        due = promising or state.is_stuck or epoch % check_every == 0 or epoch == max_iter
-        if found.ends(epoch, [state.best], due, state.is_stuck):
+        if found.ends([state.best], state.best_primal, state.is_stuck):
             break
         state.reuse_kept_planes()
-    return found.result(epoch)
+    return found.result()
 
 
 class _OneSlackIterate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -150,13 +151,10 @@ def cutting_plane(
     n: int,
     *,
     lower_bounded: ArrayLike | None = None,
-    max_iter: int = 100,
-    tol: float = 0.001,
     max_planes: int = 20,
     cache_size: float = 256,
-    check_every: int = 10,
     random_state: _iterates.RandomSeed = None,
-    callback: _iterates.Callback | None = None,
+    **limits: Any,
 ) -> OptimizeResult:
     r"""Minimize a quadratic penalty plus a sum of maxima of planes, using all planes found so far.
 
@@ -169,28 +167,25 @@ def cutting_plane(
     wanted or the oracle is expensive, the method converges much faster than :func:`frank_wolfe`, which stores one plane
     per term.
     """
-    # lower_bounded: (n,) bool, mask of the entries of x that must not be negative
-    # callback: function called after every epoch
+    # lower_bounded, limits: as in ``frank_wolfe``
     rng = _iterates.make_random_state(random_state)
     max_planes = min(max_planes, count_affordable_planes(cache_size, sizes, n))
     state = PlaneCache(sizes, _iterates.mask_of_bounds(lower_bounded, n), max_planes)
-    found = _iterates.Checks(risk, state, tol, callback)
+    found = _iterates.Checks(risk, state, **limits)
     precision = 0.0
-    for epoch in range(1, max_iter + 1):
+    for _ in range(found.max_iter):
         slack = 0.0
         for block in rng.permutation(len(sizes)):
             slack += state.add(block, *oracle(block, state.x))
             state.ascend(block, precision, _STEPS * sizes[block])
-        promising = _iterates.is_closed(state.dual + slack, state.dual, tol)
-        due = promising or epoch % check_every == 0 or epoch == max_iter
-        if found.ends(epoch, [state.x], due):
+        if found.ends([state.x], state.dual + slack):
             break
         # End passes when the violation of each term is small compared with the expected gain per term of new planes.
         precision = 0.1 * slack / max(sum(sizes), 1)
         for _ in range(_PASSES):
             for block in rng.permutation(len(sizes)):
                 state.ascend(block, precision, _STEPS * sizes[block])
-    return found.result(epoch)
+    return found.result()
 
 
 # Number of passes over the stored planes between two epochs; maximum number of steps per term in a visit of a block.

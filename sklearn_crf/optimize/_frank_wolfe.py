@@ -96,12 +96,9 @@ def frank_wolfe(
     n: int,
     *,
     lower_bounded: ArrayLike | None = None,
-    max_iter: int = 100,
-    tol: float = 0.001,
-    check_every: int = 10,
     random_state: _iterates.RandomSeed = None,
-    callback: _iterates.Callback | None = None,
     dual: Any = None,
+    **limits: Any,
 ) -> OptimizeResult:
     r"""Minimize a quadratic penalty plus a sum of maxima of planes, block by block in the dual.
 
@@ -116,15 +113,13 @@ def frank_wolfe(
     # oracle: function of a block and a point that returns planes
     # risk: function that returns P without its penalty
     # lower_bounded: (n,) bool, mask of the entries of x that must not be negative
-    # callback: function called after every epoch
+    # limits: arguments of ``Checks``, such as ``max_iter`` and ``tol``
     rng = _iterates.make_random_state(random_state)
     state = BlockDual(oracle, sizes, _iterates.mask_of_bounds(lower_bounded, n)) if dual is None else dual
-    found = _iterates.Checks(risk, state, tol, callback)
-    for epoch in range(1, max_iter + 1):
+    found = _iterates.Checks(risk, state, **limits)
+    for _ in range(found.max_iter):
         slack = state.pass_over(rng)
         # Slacks were computed at earlier points of the epoch, and their sum is seldom smaller than the current gap.
-        promising = _iterates.is_closed(state.dual + slack, state.dual, tol)
-        due = promising or epoch % check_every == 0 or epoch == max_iter
-        if found.ends(epoch, [state.mean, state.x], due):
+        if found.ends([state.mean, state.x], state.dual + slack):
             break
-    return found.result(epoch)
+    return found.result()

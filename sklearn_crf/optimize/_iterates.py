@@ -153,38 +153,45 @@ class Checks:
     """Checks of the duality gap; they record the best point, and the epochs at which the primal value was computed."""
 
     # risk: function that returns P at x without its penalty
-    # callback: function called after every epoch
     # state: object with ``x``, the iterate, and ``dual``, a lower bound on the minimum of P
+    # max_iter: maximum number of epochs
     # tol: duality gap at which to stop, as a fraction of the primal value
+    # check_every: number of epochs between two computations of the duality gap
+    # callback: function called after every epoch
 
-    def __init__(self, risk, state, tol, callback):
+    def __init__(self, risk, state, *, max_iter=100, tol=0.001, check_every=10, callback=None):
         self._best = BestPoint(state.x)
-        self._risk, self._state, self._tol, self._callback = risk, state, tol, callback
-        self._epochs, self._primal, self._dual = [], [], []
+        self._risk, self._state, self._callback = risk, state, callback
+        self.max_iter, self._tol, self._check_every = max_iter, tol, check_every
+        self._n_epochs, self._epochs, self._primal, self._dual = 0, [], [], []
         self._message = None
 
-    def ends(self, epoch, candidates, due, is_stuck=False):
-        """Return whether to stop after this epoch; if a check is due, evaluate the candidates."""
+    def ends(self, candidates, primal=None, is_stuck=False):
+        """Count an epoch and return whether to stop; compute the gap if a check is due or the gap may be closed."""
+        # candidates: points at which to compute the primal value; primal: estimate of this value, or None
+        self._n_epochs += 1
+        dual, epoch = self._state.dual, self._n_epochs
+        due = is_stuck or epoch % self._check_every == 0 or epoch == self.max_iter
+        due = due or (primal is not None and is_closed(primal, dual, self._tol))
         if due:
-            self._check(epoch, candidates)
-        dual = self._state.dual
+            self._check(candidates)
         fields = {"x": self._state.x.copy(), "fun": self._best.fun(dual), "dual": dual, "nit": epoch}
         if notify_callback(self._callback, **fields):
             if not due:
-                self._check(epoch, candidates)
+                self._check(candidates)
             self._message = "STOP: by the callback"
         if due:
             self._message = self._best.end(dual, self._tol, is_stuck) or self._message
         return self._message is not None
 
-    def _check(self, epoch, candidates):
+    def _check(self, candidates):
         for x in candidates:
             self._best.visit(x, self._risk(x))
-        self._epochs.append(epoch)
+        self._epochs.append(self._n_epochs)
         self._primal.append(self._best.fun(self._state.dual))
         self._dual.append(self._state.dual)
 
-    def result(self, n_epochs):
+    def result(self):
         """Return the result of the optimizer."""
         dual = self._state.dual
         return OptimizeResult(
@@ -196,7 +203,7 @@ class Checks:
             loss_curve=np.maximum(self._primal, dual),
             dual_curve=np.array(self._dual),
             checks=np.array(self._epochs),
-            nit=n_epochs,
+            nit=self._n_epochs,
             **ended(self._message or AT_LIMIT),
         )
 

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import (
-    Callback,
-    Checks,
-    DualPoint,
-    Oracle,
-    RandomSeed,
-    make_random_state,
-    mask_of_bounds,
-)
+from sklearn_crf.optimize._iterates import Checks, DualPoint, Oracle, RandomSeed, make_random_state, mask_of_bounds
 
 
 class _PegasosIterate(DualPoint):
@@ -43,11 +36,8 @@ def subgradient(
     n: int,
     *,
     lower_bounded: ArrayLike | None = None,
-    max_iter: int = 100,
-    tol: float = 0.001,
-    check_every: int = 10,
     random_state: RandomSeed = None,
-    callback: Callback | None = None,
+    **limits: Any,
 ) -> OptimizeResult:
     r"""Minimize a quadratic penalty plus a sum of maxima of planes by stochastic subgradient steps.
 
@@ -58,20 +48,17 @@ def subgradient(
     of every term's planes sum to one. The iterate is then a dual point, and its value is a lower bound on P.
     Source: Shalev-Shwartz, Singer, Srebro and Cotter 2011 (Pegasos).
     """
-    # oracle, sizes, risk, n, lower_bounded, callback: as in ``frank_wolfe``
-    # tol: duality gap at which to stop, as a fraction of the primal value
-    # check_every: number of epochs between two computations of the duality gap
+    # oracle, sizes, risk, n, lower_bounded, limits: as in ``frank_wolfe``
     rng = make_random_state(random_state)
     state = _PegasosIterate(mask_of_bounds(lower_bounded, n))
-    found = Checks(risk, state, tol, callback)
+    found = Checks(risk, state, **limits)
     mean = np.zeros(n)
-    for epoch in range(1, max_iter + 1):
+    for _ in range(found.max_iter):
         for block in rng.permutation(len(sizes)):
             slopes, offsets = oracle(block, state.x)
             state.step(slopes.sum(axis=0), float(offsets.sum()), len(sizes))
             mean += 2.0 / (state.n_steps + 1.0) * (state.x - mean)
         state.end_epoch()
-        due = epoch % check_every == 0 or epoch == max_iter
-        if found.ends(epoch, [mean, state.x], due):
+        if found.ends([mean, state.x]):
             break
-    return found.result(epoch)
+    return found.result()
