@@ -16,9 +16,10 @@ from sklearn_crf._options import options
 from sklearn_crf._own_methods import require_classes, require_numbers
 from sklearn_crf._parameters import get_missing_label, hide_type_in_halving
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
+from sklearn_crf.distributed import compute_correct_share
 from sklearn_crf.encoding import take_examples
 from sklearn_crf.estimators._classifier import FieldClassifier
-from sklearn_crf.estimators._fitted_field import FittedField, compute_correct_share
+from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.inference import Inference, convergence_left_to_caller
 from sklearn_crf.metrics import node_accuracy_score
 from sklearn_crf.model_selection import get_field_and_input, make_example_splits
@@ -250,7 +251,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """
         field, of_field = self._get_tempered_field(X)
         if field is not None and self.inference is None:
-            return compute_correct_share(*field.weigh_correct_nodes(of_field, y, sample_weight))
+            return compute_correct_share([field.weigh_correct_nodes(of_field, y, sample_weight)])
         missing = get_missing_label(self.estimator_)
         return node_accuracy_score(y, self.predict(X), missing_label=missing, sample_weight=sample_weight)
 

@@ -6,11 +6,12 @@ from sklearn_crf.distributed._replay import KeptObjects
 from sklearn_crf.distributed._shards import (
     Shards,
     call_on_each_shard,
+    compute_correct_share,
     copy_for_worker,
     refuse_labels,
     refuse_shards,
     require_one_vector_level,
-    score_shards,
+    score_parts,
     take_shards,
 )
 from sklearn_crf.distributed._sums import sum_in_tree_order

@@ -404,14 +404,25 @@ def call_on_each_shard(estimator: Any, method: str, shards: Shards, evidence: An
     return shards.apply(estimator, method, **options)
 
 
-def score_shards(estimator: Any, score: Callable, shards: Shards, y: Any = None, sample_weight: Any = None) -> list:
-    """Compute ``score(estimator, X, y, sample_weight)`` for each shard that has a positive weight."""
+def score_parts(estimator: Any, score: Callable, X: Any, y: Any = None, sample_weight: Any = None) -> list:
+    """Compute ``score(estimator, X, y, sample_weight)``, for each shard of positive weight if X is Shards."""
+    if not isinstance(X, Shards):
+        return [score(estimator, X, y, sample_weight)]
     refuse_labels(y, sample_weight)
     check_is_fitted(estimator)
-    found = [part for part in shards.map(_score_shard, (estimator, score)) if part is not None]
+    found = [part for part in X.map(_score_shard, (estimator, score)) if part is not None]
     if not found:
         raise ValueError("Shards have no sample of positive weight to score: pass at least one.")
     return found
+
+
+def compute_correct_share(parts: Iterable, nothing: str = "y has no labelled node") -> float:
+    """Return the correctly predicted fraction, given the total weights of correct and of all nodes in each part."""
+    # nothing: beginning of the error if the total weight is 0
+    right, total = map(sum, zip(*parts, strict=True))
+    if not total:
+        raise ValueError(f"{nothing} of positive weight: there is nothing to score.")
+    return right / total
 
 
 def refuse_shards(caller: str) -> NoReturn:

@@ -13,10 +13,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn_crf._numbers import as_integer
 from sklearn_crf._options import options
 from sklearn_crf._threads import map_coarse
-from sklearn_crf.distributed import Shards, call_on_each_shard, score_shards
+from sklearn_crf.distributed import Shards, call_on_each_shard, compute_correct_share, score_parts
 from sklearn_crf.encoding import decode, make_object_array, require_complete
 from sklearn_crf.estimators._field import TrainableField
-from sklearn_crf.estimators._fitted_field import FittedField, compute_correct_share
+from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.estimators._joint_results import (
     Certificates,
     certificates_of,
@@ -119,11 +119,7 @@ class FieldClassifier(TrainableField):
         -----
         Nodes whose label is not in ``classes_`` count as errors.
         """
-        if isinstance(X, Shards):
-            parts = score_shards(self, weigh_nodes_by_estimator, X, y, sample_weight)
-        else:
-            parts = [weigh_nodes_by_estimator(self, X, y, sample_weight)]
-        return compute_correct_share(*map(sum, zip(*parts, strict=True)))
+        return compute_correct_share(score_parts(self, weigh_nodes_by_estimator, X, y, sample_weight))
 
     def models(self, X: Any, evidence: Any = None) -> list[PairwiseModel | FactorGraph]:
         """Return the model of every example under the fitted weights.

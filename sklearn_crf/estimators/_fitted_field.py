@@ -330,13 +330,6 @@ def require_marginals_for_cost(decoding: NamedInference) -> None:
         )
 
 
-def compute_correct_share(right: float, total: float) -> float:
-    """Return the fraction of correctly predicted nodes, given the total weights of correct and of labelled nodes."""
-    if not total:
-        raise ValueError("y has no labelled node of positive weight: there is nothing to score.")
-    return right / total
-
-
 def _copy_shallow(estimator):
     """Return a shallow copy of an estimator, made without calling its constructor."""
     found = object.__new__(type(estimator))

@@ -18,7 +18,7 @@ from sklearn_crf._numbers import replace_masked_values
 from sklearn_crf._own_methods import require_classes, require_numbers, require_optional_numbers
 from sklearn_crf._threads import count_threads, make_range_runner
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
-from sklearn_crf.distributed import Shards, call_on_each_shard, score_shards
+from sklearn_crf.distributed import Shards, call_on_each_shard, compute_correct_share, score_parts
 from sklearn_crf.encoding import require_rows, scale_sample_weight
 from sklearn_crf.mfa._densities import compute_factor_means, compute_joint_log_density, impute_conditional_means
 from sklearn_crf.mfa._input import ARRAYS, require_complete
@@ -230,10 +230,8 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if isinstance(X, Shards):
-            right, total = map(sum, zip(*score_shards(self, _weigh_correct_samples, X, y, sample_weight), strict=True))
-            if not total:
-                raise ValueError("X has no sample of positive weight: there is nothing to score.")
-            return right / total
+            parts = score_parts(self, _weigh_correct_samples, X, y, sample_weight)
+            return compute_correct_share(parts, "X has no sample")
         if y is None:
             raise ValueError("score needs y, the class of each sample, got None.")
         return super().score(X, y, scale_sample_weight(sample_weight))

@@ -16,7 +16,7 @@ from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_integer
 from sklearn_crf._own_methods import require_numbers
 from sklearn_crf._parameters import hide_type_in_halving
-from sklearn_crf.distributed import Shards, call_on_each_shard, score_shards
+from sklearn_crf.distributed import Shards, call_on_each_shard, compute_correct_share, score_parts
 from sklearn_crf.encoding import encode_y, make_object_array, mask_missing_nodes, require_same_kind
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import TreeBestLabelings
@@ -462,15 +462,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         float
             Accuracy. A label that is not in ``classes_`` is never predicted, so its pixels count as errors.
         """
-        if isinstance(X, Shards):
-            right, total = map(
-                sum, zip(*score_shards(self, type(self)._compute_scored_nodes, X, y, sample_weight), strict=True)
-            )
-        else:
-            right, total = self._compute_scored_nodes(X, y, sample_weight)
-        if not total:
-            raise ValueError("y has no labelled pixel of positive weight: there is nothing to score.")
-        return right / total
+        parts = score_parts(self, type(self)._compute_scored_nodes, X, y, sample_weight)
+        return compute_correct_share(parts, "y has no labelled pixel")
 
     def _compute_scored_nodes(self, X, y, sample_weight):
         """Return the total weight of correctly labelled pixels, and the total weight of pixels with a known label."""

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._fits import fits
 from sklearn_crf._reports import fit_callbacks
-from sklearn_crf.distributed import Shards, call_on_each_shard, score_shards
+from sklearn_crf.distributed import Shards, call_on_each_shard, score_parts
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf import _prediction
 from sklearn_crf.rtf import _tuning as tuned
@@ -458,7 +458,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         """
         if isinstance(X, Shards):
             moments, residuals = zip(
-                *score_shards(self, type(self)._compute_scored_nodes, X, y, sample_weight), strict=True
+                *score_parts(self, type(self)._compute_scored_nodes, X, y, sample_weight), strict=True
             )
             return 1 - float(sum(residuals) / reduce(_input.TargetMoments.joined, moments).squares[0])
         truth, found, weight = _prediction.gather_scored_pixels(
