@@ -48,7 +48,7 @@ class HoldsOptions(BaseEstimator):
     """
 
     def __setstate__(self, state: dict) -> None:
-        restore_options(self, state, type(self)._check_fitted)
+        restore_options(self, state)
 
     # Cache the result, because each prediction reads the parameters of several objects.
     @classmethod
@@ -60,14 +60,16 @@ class HoldsOptions(BaseEstimator):
         """Raise an error if fitted attributes are invalid, for example because the pickle is damaged."""
 
 
-def restore_options(estimator, state, check=None):
-    """Restore the state of an estimator from a pickle, with defaults for parameters that the pickle lacks."""
-    # check: function of a fitted estimator that raises an error if fitted attributes are invalid
+def restore_options(estimator, state):
+    """Restore the state of an estimator from a pickle, with defaults for parameters that the pickle lacks.
+
+    If the class has the method ``_check_fitted``, it raises an error if fitted attributes are invalid.
+    """
     BaseEstimator.__setstate__(estimator, defaults_of(type(estimator).__init__) | state)
     is_fitted = any(name.endswith("_") and not name.startswith("_") for name in vars(estimator))
-    if check is not None and is_fitted:
+    if is_fitted and hasattr(type(estimator), "_check_fitted"):
         with restoring(estimator):
-            check(estimator)
+            estimator._check_fitted()
 
 
 # Cache the result, because training copies options, and inspecting a signature takes 20 microseconds.
@@ -84,8 +86,8 @@ def get_versioned_state(estimator):
     return {**state, "_sklearn_crf_version": sys.modules[__package__].__version__, "_sklearn_crf_names": [*state]}
 
 
-def restore_versioned_state(estimator, state, check=None):
-    """Call :func:`restore_options`, and warn if another version made the pickle; for use in ``__setstate__``."""
+def restore_versioned_state(estimator, state):
+    """Call :func:`restore_options`, and warn if another version made the pickle; for use as ``__setstate__``."""
     state = dict(state)
     pickled_by = state.pop("_sklearn_crf_version", "before 0.1.0")
     current = sys.modules[__package__].__version__
@@ -101,4 +103,4 @@ def restore_versioned_state(estimator, state, check=None):
     lacking = set(state.pop("_sklearn_crf_names", ())) - set(state)
     if lacking:
         raise ValueError(f"the saved {type(estimator).__name__} is damaged: it lacks {', '.join(sorted(lacking))}.")
-    restore_options(estimator, state, check)
+    restore_options(estimator, state)

@@ -94,9 +94,14 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     """
 
     __getstate__ = get_versioned_state
+    __setstate__ = restore_versioned_state
 
-    def __setstate__(self, state: dict) -> None:
-        restore_versioned_state(self, state, _check_fitted)
+    def _check_fitted(self) -> None:
+        """Raise ValueError unless the temperature is positive and the classes equal the fitted classifier's classes."""
+        require_classes(self.classes_)
+        require_numbers("temperature_", np.asarray(self.temperature_), ())
+        if self.temperature_ <= 0 or not np.array_equal(self.classes_, self.estimator_.classes_):
+            raise ValueError("temperature_ must be positive, and classes_ must equal estimator_.classes_.")
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [HasMethods(["fit", "predict"])],
@@ -254,14 +259,6 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             return compute_correct_share([field.weigh_correct_nodes(of_field, y, sample_weight)])
         missing = get_missing_label(self.estimator_)
         return node_accuracy_score(y, self.predict(X), missing_label=missing, sample_weight=sample_weight)
-
-
-def _check_fitted(scaling: Any) -> None:
-    """Raise ValueError unless the temperature is positive and the classes equal the fitted classifier's classes."""
-    require_classes(scaling.classes_)
-    require_numbers("temperature_", np.asarray(scaling.temperature_), ())
-    if scaling.temperature_ <= 0 or not np.array_equal(scaling.classes_, scaling.estimator_.classes_):
-        raise ValueError("temperature_ must be positive, and classes_ must equal estimator_.classes_.")
 
 
 def _make_loss(fitted, y, weight, probability_of):

@@ -150,9 +150,16 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """
 
     __getstate__ = get_versioned_state
+    __setstate__ = restore_versioned_state
 
-    def __setstate__(self, state: dict) -> None:
-        restore_versioned_state(self, state, _check_fitted)
+    def _check_fitted(self) -> None:
+        """Raise ValueError unless labels, label values, edges and the fitted field are consistent."""
+        require_classes(self.values_)
+        expected = 2, [0, 1], list(range(len(self.classes_))), self.estimator_.n_features_in_
+        found = len(self.values_), *(part.classes_.tolist() for part in (self.estimator_, self)), self.n_features_in_
+        if found != expected:
+            raise ValueError("values_, classes_ or n_features_in_ contradict estimator_.")
+        Graph(len(self.classes_), self.edges_)
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [HasMethods(["fit", "predict"]), None],
@@ -375,16 +382,6 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.multi_label = True
         return hide_type_in_halving(tags)
-
-
-def _check_fitted(field: Any) -> None:
-    """Raise ValueError unless labels, label values, edges and the fitted field are consistent."""
-    require_classes(field.values_)
-    expected = 2, [0, 1], list(range(len(field.classes_))), field.estimator_.n_features_in_
-    found = len(field.values_), *(part.classes_.tolist() for part in (field.estimator_, field)), field.n_features_in_
-    if found != expected:
-        raise ValueError("values_, classes_ or n_features_in_ contradict estimator_.")
-    Graph(len(field.classes_), field.edges_)
 
 
 def _convert_to_table(y):

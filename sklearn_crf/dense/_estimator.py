@@ -159,9 +159,22 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     """
 
     __getstate__ = get_versioned_state
+    __setstate__ = restore_versioned_state
 
-    def __setstate__(self, state: dict) -> None:
-        restore_versioned_state(self, state, _check_fitted_arrays)
+    def _check_fitted(self) -> None:
+        """Raise ValueError unless the fitted attributes are finite numbers of consistent shapes."""
+        require_classes(self.classes_)
+        n_classes, n_kernels = len(self.classes_), len(self.kernels_)
+        require_numbers("compatibility_", self.compatibility_, *((n_kernels, *(n_classes,) * k) for k in range(3)))
+        require_numbers("unary_scale_", np.asarray(self.unary_scale_), ())
+        if self.coef_ is None and n_classes != self.n_features_in_ - self.n_channels_:
+            raise ValueError("classes_ must have one label for each channel of scores.")
+        if not all(isinstance(kernel, GaussianKernel) for kernel in self.kernels_):
+            raise ValueError(f"kernels_ must be a list of GaussianKernel, got {self.kernels_!r}.")
+        require_numbers("color_range_", np.asarray(getattr(self, "color_range_", BYTES)), (2,))
+        if self.coef_ is not None:
+            require_numbers("coef_", self.coef_, (n_classes, self.n_features_in_ - self.n_channels_))
+            require_numbers("intercept_", self.intercept_, (n_classes,))
 
     _parameter_constraints: ClassVar[dict] = {
         "kernels": [list, tuple, None],
@@ -489,22 +502,6 @@ def _make_object(option, kinds):
         return option
     kind = kinds[option]
     return None if kind is None else kind()
-
-
-def _check_fitted_arrays(field: Any) -> None:
-    """Raise ValueError unless the fitted attributes are finite numbers of consistent shapes."""
-    require_classes(field.classes_)
-    n_classes, n_kernels = len(field.classes_), len(field.kernels_)
-    require_numbers("compatibility_", field.compatibility_, *((n_kernels, *(n_classes,) * k) for k in range(3)))
-    require_numbers("unary_scale_", np.asarray(field.unary_scale_), ())
-    if field.coef_ is None and n_classes != field.n_features_in_ - field.n_channels_:
-        raise ValueError("classes_ must have one label for each channel of scores.")
-    if not all(isinstance(kernel, GaussianKernel) for kernel in field.kernels_):
-        raise ValueError(f"kernels_ must be a list of GaussianKernel, got {field.kernels_!r}.")
-    require_numbers("color_range_", np.asarray(getattr(field, "color_range_", BYTES)), (2,))
-    if field.coef_ is not None:
-        require_numbers("coef_", field.coef_, (n_classes, field.n_features_in_ - field.n_channels_))
-        require_numbers("intercept_", field.intercept_, (n_classes,))
 
 
 def _attributes(data, weights, kernels):

@@ -272,9 +272,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     """
 
     __getstate__ = get_versioned_state
-
-    def __setstate__(self, state: dict) -> None:
-        restore_versioned_state(self, state, check_fitted_weights)
+    __setstate__ = restore_versioned_state
+    _check_fitted = check_fitted_weights
 
     _parameter_constraints: ClassVar[dict] = {
         "C": [C_INTERVAL],

@@ -83,21 +83,6 @@ def build_fitted_attributes(params, data, family, choice):
     }
 
 
-def _check_fitted_arrays(mixture: Any) -> None:
-    """Raise ValueError unless the fitted attributes are arrays of numbers with consistent shapes."""
-    require_classes(mixture.classes_)
-    n_classes, n_features = len(mixture.classes_), mixture.n_features_in_
-    require_numbers("means_", mixture.means_, (n_classes, None, n_features))
-    of_components = mixture.means_.shape[:2]
-    require_numbers("weights_", mixture.weights_, of_components)
-    require_numbers("loadings_", mixture.loadings_, (*of_components, n_features, None))
-    of_noise = (n_features,), (n_classes, n_features), (*of_components, n_features)
-    require_numbers("noise_variance_", mixture.noise_variance_, *of_noise)
-    # Models fitted by older versions lack some of these attributes.
-    optional = {"class_prior_": (n_classes,), "discriminative_prior_": (n_classes,), "temperature_": ()}
-    require_optional_numbers(mixture, optional)
-
-
 def _on_each_shard(method: Any) -> Any:
     """Let a method of X accept Shards: call it for each shard and return a list of the results."""
 
@@ -119,9 +104,21 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
     """Base class of `MultiConditionalMFA`, with the methods that only need fitted attributes."""
 
     __getstate__ = get_versioned_state
+    __setstate__ = restore_versioned_state
 
-    def __setstate__(self, state: dict) -> None:
-        restore_versioned_state(self, state, _check_fitted_arrays)
+    def _check_fitted(self) -> None:
+        """Raise ValueError unless the fitted attributes are arrays of numbers with consistent shapes."""
+        require_classes(self.classes_)
+        n_classes, n_features = len(self.classes_), self.n_features_in_
+        require_numbers("means_", self.means_, (n_classes, None, n_features))
+        of_components = self.means_.shape[:2]
+        require_numbers("weights_", self.weights_, of_components)
+        require_numbers("loadings_", self.loadings_, (*of_components, n_features, None))
+        of_noise = (n_features,), (n_classes, n_features), (*of_components, n_features)
+        require_numbers("noise_variance_", self.noise_variance_, *of_noise)
+        # Models fitted by older versions lack some of these attributes.
+        optional = {"class_prior_": (n_classes,), "discriminative_prior_": (n_classes,), "temperature_": ()}
+        require_optional_numbers(self, optional)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

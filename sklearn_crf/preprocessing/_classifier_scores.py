@@ -107,9 +107,18 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     """
 
     __getstate__ = get_versioned_state
+    __setstate__ = restore_versioned_state
 
-    def __setstate__(self, state: dict) -> None:
-        restore_versioned_state(self, state, _check_fitted)
+    def _check_fitted(self) -> None:
+        """Raise ValueError if fitted attributes contradict the fitted classifier."""
+        require_classes(self.classes_)
+        parts = self, self.estimator_, self._nodes, self._nodes.estimator_
+        found = [(part.classes_.tolist(), part.n_features_in_) for part in parts]
+        if any(own != found[1] for own in found) or not isinstance(self._nodes, _NodeClassifier):
+            raise ValueError("classes_ and n_features_in_ must equal those of estimator_.")
+        _node_transformer.require_column_names(self._nodes.feature_names_in_)
+        if not isinstance(self.passthrough_, bool):
+            raise ValueError(f"passthrough_ must be True or False, got {self.passthrough_!r}.")
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [HasMethods("fit")],
@@ -317,18 +326,6 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         tags.target_tags.required = True
         tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
         return tags
-
-
-def _check_fitted(scores: Any) -> None:
-    """Raise ValueError if fitted attributes contradict the fitted classifier."""
-    require_classes(scores.classes_)
-    parts = scores, scores.estimator_, scores._nodes, scores._nodes.estimator_
-    found = [(part.classes_.tolist(), part.n_features_in_) for part in parts]
-    if any(own != found[1] for own in found) or not isinstance(scores._nodes, _NodeClassifier):
-        raise ValueError("classes_ and n_features_in_ must equal those of estimator_.")
-    _node_transformer.require_column_names(scores._nodes.feature_names_in_)
-    if not isinstance(scores.passthrough_, bool):
-        raise ValueError(f"passthrough_ must be True or False, got {scores.passthrough_!r}.")
 
 
 @options(kw_only=False)

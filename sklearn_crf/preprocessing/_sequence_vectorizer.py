@@ -79,9 +79,16 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
     """
 
     __getstate__ = get_versioned_state
+    __setstate__ = restore_versioned_state
 
-    def __setstate__(self, state: dict) -> None:
-        restore_versioned_state(self, state, _check_fitted)
+    def _check_fitted(self) -> None:
+        """Raise ValueError unless the vocabularies number their names from 0."""
+        # The parameter ``edge_features`` may have changed since the fit, so it does not tell whether edges have names.
+        of_edges = getattr(self, "edge_vocabulary_", {})
+        for name, vocabulary in (("vocabulary_", self.vocabulary_), ("edge_vocabulary_", of_edges)):
+            if {*map(type, vocabulary)} - {str} or list(vocabulary.values()) != list(range(len(vocabulary))):
+                raise ValueError(f"{name} must be a dict that numbers strings from 0.")
+        check_option(getattr(self, "_separator", ""), "_separator", bool, "be text", kind=str)
 
     _parameter_constraints: ClassVar[dict] = {
         "dtype": "no_validation",
@@ -285,16 +292,6 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             chains.append(chain)
             start += n + 1
         return make_object_array(chains)
-
-
-def _check_fitted(vectorizer: Any) -> None:
-    """Raise ValueError unless the vocabularies number their names from 0."""
-    # The parameter ``edge_features`` may have changed since the fit, so it does not tell whether edges have names.
-    of_edges = getattr(vectorizer, "edge_vocabulary_", {})
-    for name, vocabulary in (("vocabulary_", vectorizer.vocabulary_), ("edge_vocabulary_", of_edges)):
-        if {*map(type, vocabulary)} - {str} or list(vocabulary.values()) != list(range(len(vocabulary))):
-            raise ValueError(f"{name} must be a dict that numbers strings from 0.")
-    check_option(getattr(vectorizer, "_separator", ""), "_separator", bool, "be text", kind=str)
 
 
 def _count_shard_names(shard: Shard, vectorizer):

@@ -137,9 +137,17 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     """
 
     __getstate__ = get_versioned_state
+    __setstate__ = restore_versioned_state
 
-    def __setstate__(self, state: dict) -> None:
-        restore_versioned_state(self, state, _check_fitted_arrays)
+    def _check_fitted(self) -> None:
+        """Raise ValueError unless the fitted attributes are finite numbers of consistent shapes."""
+        require_numbers("filters_", self.filters_, (None,) * 4)
+        require_numbers("weights_", self.weights_, (*self.filters_.shape[:2], None))
+        require_numbers("pull_", self.pull_, self.filters_.shape[:1])
+        require_numbers("unit_", np.asarray(self.unit_), ())
+        np.dtype(getattr(self, "target_dtype_", None))
+        # Fields that come with the package have no ranges.
+        require_optional_numbers(self, {"target_range_": (2,), "channel_range_": (None, 2)})
 
     _parameter_constraints: ClassVar[dict] = {
         "corruption": [callable, None],
@@ -335,17 +343,6 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         """
         truth, found, weight = gather_scored_pixels(y, self.predict(X), sample_weight, is_unknown)
         return float(r2_score(truth, found, sample_weight=weight))
-
-
-def _check_fitted_arrays(model: Any) -> None:
-    """Raise ValueError unless the fitted attributes are finite numbers of consistent shapes."""
-    require_numbers("filters_", model.filters_, (None,) * 4)
-    require_numbers("weights_", model.weights_, (*model.filters_.shape[:2], None))
-    require_numbers("pull_", model.pull_, model.filters_.shape[:1])
-    require_numbers("unit_", np.asarray(model.unit_), ())
-    np.dtype(getattr(model, "target_dtype_", None))
-    # Fields that come with the package have no ranges.
-    require_optional_numbers(model, {"target_range_": (2,), "channel_range_": (None, 2)})
 
 
 def restore_planes(filters: LearnedFilters, planes: list, units: list) -> list:

@@ -39,12 +39,14 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     """
 
     __getstate__ = get_versioned_state
+    __setstate__ = restore_versioned_state
 
-    def __setstate__(self, state: dict) -> None:
+    def _check_fitted(self) -> None:
         # An estimator that was sent to a worker during its fit has no trees.
-        restore_versioned_state(self, state, type(self)._check_fitted if "trees_" in state else None)
+        if hasattr(self, "trees_"):
+            self._check_trees()
 
-    _check_fitted = check_saved_trees
+    _check_trees = check_saved_trees
 
     _parameter_constraints: ClassVar[dict] = {
         "window": [Integral, "array-like", Window],

@@ -525,9 +525,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         ]
         return planes, values, self._read_known_columns(planes, evidence)
 
-    def _check_fitted(self) -> None:
+    def _check_trees(self) -> None:
         """Raise ValueError if fitted attributes are invalid or do not fit the number of classes."""
-        super()._check_fitted()
+        super()._check_trees()
         if getattr(self, "decision_weight_", None) is not None:
             require_numbers("decision_weight_", self.decision_weight_, (len(self.classes_),))
         require_numbers("target_mean_", self.target_mean_, get_class_codes(self).table.shape[1:])
