@@ -16,8 +16,9 @@ def options(cls: Any = None, *, kw_only: bool = True, **defaults: Any) -> Any:
     """Add a constructor to a class; the parameters of the constructor are the annotated fields of the class.
 
     A subclass may add fields, and its docstring describes only the added fields. Descriptions of inherited fields are
-    copied from the base class, with the defaults of the subclass. With ``kw_only=False``, the added fields become the
-    first parameters, and may be passed by position. ``defaults`` replaces the defaults of inherited fields.
+    copied from the base class, with the defaults of the subclass. The constraints of base classes also apply. With
+    ``kw_only=False``, the added fields become the first parameters, and may be passed by position. ``defaults``
+    replaces the defaults of inherited fields.
     """
     if cls is None:
         return partial(options, kw_only=kw_only, **defaults)
@@ -25,6 +26,9 @@ def options(cls: Any = None, *, kw_only: bool = True, **defaults: Any) -> Any:
     for name, default in defaults.items():
         setattr(cls, name, default)
         cls.__annotations__[name] = types[name]
+    if "_parameter_constraints" in vars(cls):
+        found = [vars(kind).get("_parameter_constraints", {}) for kind in reversed(cls.__mro__)]
+        cls._parameter_constraints = {name: kinds for part in found for name, kinds in part.items()}
     made: Any = dataclass(kw_only=kw_only, eq=False, repr=False)(cls)
     made.__doc__ = _inherit_doc_entries(made)
     return made

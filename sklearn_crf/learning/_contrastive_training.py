@@ -111,7 +111,6 @@ class ContrastiveTraining(Learning):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **Learning._parameter_constraints,
         "init": [StrOptions(set(_INITS))],
         "generator": [StrOptions(set(_GENERATORS)), Generator, list, None],
         "blocks": [StrOptions({"rows", "columns"}), Interval(Integral, 1, None, closed="left"), list],

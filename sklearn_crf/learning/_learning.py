@@ -512,7 +512,6 @@ class DescentLearning(Learning):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **Learning._parameter_constraints,
         "init": INIT,
         "early_stopping": ["boolean", StrOptions({"auto"})],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
@@ -554,7 +553,6 @@ class SmoothLearning(DescentLearning):
         "temperature": [Interval(Real, 0, None, closed="neither")],
         "reach": [Interval(Integral, 0, None, closed="left"), None],
         "max_nodes": [Interval(Integral, 1, None, closed="left"), None],
-        **DescentLearning._parameter_constraints,
     }
     _returns: ClassVar[dict] = {**Learning._returns, "likelihood": must_be(Objective)}
     remedy = "decrease C, or use learning='relaxation', which is convex"

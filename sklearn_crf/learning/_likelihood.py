@@ -254,10 +254,7 @@ class SharedPiecesTraining(PiecewiseTraining):
     [0, 0, 1, 1]
     """
 
-    _parameter_constraints: ClassVar[dict] = {
-        "shares": [StrOptions({"even", "optimized"})],
-        **PiecewiseTraining._parameter_constraints,
-    }
+    _parameter_constraints: ClassVar[dict] = {"shares": [StrOptions({"even", "optimized"})]}
     name = "shared_pieces"
     sums_over_nodes = False
     shares: str = "even"
@@ -301,7 +298,6 @@ class LoopyTraining(SmoothLearning):
     _parameter_constraints: ClassVar[dict] = {
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
-        **SmoothLearning._parameter_constraints,
     }
     name = "loopy"
     takes_factors = True
@@ -421,7 +417,6 @@ class TruncatedInference(DescentLearning):
         "n_sweeps": [Interval(Integral, 1, None, closed="left")],
         "loss": [StrOptions(set(SWEEP_LOSSES))],
         "cost": [StrOptions({"hamming"}), "array-like", ErrorCost],
-        **DescentLearning._parameter_constraints,
     }
     name = "truncated"
     takes_factors = True

@@ -111,7 +111,6 @@ class MarginLearning(Learning):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **Learning._parameter_constraints,
         "cost": [StrOptions({"hamming", "weighted"}), "array-like", ErrorCost],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
         "max_rounds": [Interval(Integral, 1, None, closed="left")],
@@ -363,10 +362,7 @@ class MaxMargin(MarginLearning):
     MaxMargin(cost='weighted', rescaling='slack')
     """
 
-    _parameter_constraints: ClassVar[dict] = {
-        "rescaling": [StrOptions({"margin", "slack"})],
-        **MarginLearning._parameter_constraints,
-    }
+    _parameter_constraints: ClassVar[dict] = {"rescaling": [StrOptions({"margin", "slack"})]}
     name = "max_margin"
     takes_segments = True
     needs_fractional = False
@@ -427,7 +423,6 @@ class SoftMargin(MarginLearning):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "trees": ALL_TREES,
-        **MarginLearning._parameter_constraints,
     }
     by_planes = False
     likelihood: ClassVar[type[Relaxation]] = Relaxation
@@ -516,7 +511,6 @@ class SmoothedMargin(SoftMargin):
     _parameter_constraints: ClassVar[dict] = {
         "temperature": [Interval(Real, 0, None, closed="neither")],
         "entropy": [StrOptions(set(ENTROPIES)), CountingNumbers],
-        **SoftMargin._parameter_constraints,
     }
     name = "smoothed_margin"
     needs_fractional = False

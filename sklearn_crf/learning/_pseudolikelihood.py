@@ -56,7 +56,6 @@ class PseudolikelihoodTraining(PiecewiseTraining):
     _parameter_constraints: ClassVar[dict] = {
         "fixed_nodes": ["boolean"],
         "edge_scale": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
-        **PiecewiseTraining._parameter_constraints,
     }
     name = "pseudolikelihood"
     start_with_cycles = "independent"

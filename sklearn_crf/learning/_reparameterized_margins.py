@@ -37,7 +37,6 @@ class ReparameterizedMargin(SmoothedMargin):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **SmoothedMargin._parameter_constraints,
         "temperature": [Interval(Real, 0, None, closed="left")],
         "trees": ALL_TREES[:-1],
     }
@@ -97,7 +96,6 @@ class JointMargin(SmoothedMargin):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **SmoothedMargin._parameter_constraints,
         "entropy": [StrOptions({"trw", "trivial"})],
         "temperature": [Interval(Real, 0, None, closed="left")],
         "share_penalty": [Interval(Real, 0, None, closed="neither")],

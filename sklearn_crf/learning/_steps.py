@@ -39,7 +39,6 @@ class SteppedLearning(DescentLearning):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **DescentLearning._parameter_constraints,
         "step_size": [Interval(Real, 0, None, closed="neither")],
         "step_schedule": [StrOptions({"constant", "annealed", "adaptive"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
@@ -188,10 +187,7 @@ class ContrastiveDivergenceTraining(SteppedLearning):
 
     name = "cd"
     takes_factors = True
-    _parameter_constraints: ClassVar[dict] = {
-        "n_sweeps": [Interval(Integral, 1, None, closed="left")],
-        **SteppedLearning._parameter_constraints,
-    }
+    _parameter_constraints: ClassVar[dict] = {"n_sweeps": [Interval(Integral, 1, None, closed="left")]}
     n_sweeps: int = 1
 
     def objective(self, plan: FitPlan, data: Any) -> Objective:
