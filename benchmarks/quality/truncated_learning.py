@@ -34,7 +34,7 @@ from support.record import recorded
 
 from sklearn_crf import TRWCRF, M3NClassifier
 from sklearn_crf.inference.messages._fixed_sweeps import FixedSweeps
-from sklearn_crf.learning import TruncatedInference
+from sklearn_crf.learning import PseudolikelihoodTraining, TruncatedInference
 from sklearn_crf.preprocessing import ClassifierScores
 
 
@@ -59,6 +59,7 @@ METHODS = {
     "boosted, default": partial(boosted, TRWCRF),
     "boosted, clique": partial(boosted, partial(TRWCRF, learning="truncated")),
     "margin": M3NClassifier,
+    "plain pseudolikelihood": partial(TRWCRF, learning=PseudolikelihoodTraining(edge_scale=1)),
     "pseudolikelihood": partial(TRWCRF, learning="pseudolikelihood"),
     "PMA": partial(TRWCRF, learning="pma", inference="trw"),
 }
@@ -73,7 +74,15 @@ COMPARISON = {
         "streets, 10 of 30 x 40",
         "horses, 20 of 64 x 80",
     ],
-    "methods": ["likelihood, TRW", "clique", "univariate", "margin", "PMA", "pseudolikelihood"],
+    "methods": [
+        "likelihood, TRW",
+        "clique",
+        "univariate",
+        "margin",
+        "PMA",
+        "plain pseudolikelihood",
+        "pseudolikelihood",
+    ],
 }
 
 # Groups of methods on the default task; the first of each group is compared with the others.
@@ -153,12 +162,12 @@ def report(name, found):
     base_runs = next(iter(found.values()))
     heads = f"{'right':>7s} {'gain, points':>21s} {'p':>7s} {'log-loss':>8s} {'gain':>15s}"
     heads += f" {'fit, s':>8s} {'MB':>5s} {'iter.':>6s}"
-    print(f"\n{name}\n  {'':20s} {heads}")
+    print(f"\n{name}\n  {'':22s} {heads}")
     for method, runs in found.items():
         if "refused" in runs[0]:
-            print(f"  {method:20s} refused: {runs[0]['refused']}"[:120])
+            print(f"  {method:22s} refused: {runs[0]['refused']}"[:120])
             continue
-        row = f"  {method:20s} {100 * np.mean([np.mean(run['right']) for run in runs]):7.2f}"
+        row = f"  {method:22s} {100 * np.mean([np.mean(run['right']) for run in runs]):7.2f}"
         for key, factor in (("right", 100), ("log_loss", 1)):
             if not runs[0][key]:
                 row += f" {'':>25s}"

@@ -26,7 +26,7 @@ from sklearn_crf.learning import ContrastiveTraining
 TASKS = {"squares": lambda: squares(np.random.default_rng(0))[:4], "horses": twenty_horses}
 LEARNERS = {
     "likelihood (TRWCRF)": (TRWCRF, {}),
-    "pseudolikelihood": (ContrastiveCRF, {"learning": ContrastiveTraining(generator=None)}),
+    "plain pseudolikelihood": (ContrastiveCRF, {"learning": ContrastiveTraining(generator=None)}),
     "constraint generation (ContrastiveCRF)": (ContrastiveCRF, {}),
     "most violated labelings": (ContrastiveCRF, {"learning": ContrastiveTraining(generator="map_mv")}),
     "margin (M3NClassifier)": (M3NClassifier, {}),

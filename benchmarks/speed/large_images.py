@@ -21,6 +21,7 @@ import numpy as np
 
 from sklearn_crf import DRFClassifier, RegressionTreeField, RegressionTreeFieldClassifier
 from sklearn_crf.large_images import predict_in_tiles
+from sklearn_crf.learning import PseudolikelihoodTraining
 
 ROWS = 256
 
@@ -55,7 +56,8 @@ def trained(kind, n_classes, coupling):
         return RegressionTreeField(random_state=0).fit(X[np.newaxis], clean(y)[np.newaxis])
     if kind == "labels":
         return RegressionTreeFieldClassifier(classes=range(n_classes), random_state=0).fit(X[np.newaxis], y[np.newaxis])
-    field = DRFClassifier(learning="pl", inference="map", edge_features="constant", classes=range(n_classes))
+    plain = PseudolikelihoodTraining(edge_scale=1)
+    field = DRFClassifier(learning=plain, inference="map", edge_features="constant", classes=range(n_classes))
     field = field.fit(X[np.newaxis], y[np.newaxis])
     field.edge_coef_ = coupling * field.edge_coef_
     return field
