@@ -149,6 +149,22 @@ def test_a_few_edges_that_are_not_submodular(small_parts, monkeypatch, shape, co
     assert len(asked) > 5
 
 
+def test_rows_with_scores_next_to_zero(small_parts, monkeypatch):
+    all_may_be_truncated(monkeypatch)
+    graph, rng = lattice((40, 8)), np.random.default_rng(0)
+    unary, weight = rng.normal(scale=0.8, size=(graph.n_nodes, 2)), rng.uniform(0.1, 0.8, size=graph.n_edges)
+    weight[rng.choice(graph.n_edges, 4, replace=False)] *= -1
+    expected, found = (
+        LatticeRows(RowModels(graph, rows_of(model, 1))).labels()
+        for model in (
+            PairwiseModel(graph, scale * unary, scale * np.eye(2)[None], edge_weight=weight)
+            for scale in (1, 2.0**-1010)
+        )
+    )
+    assert 0 < expected.sum() < graph.n_nodes
+    assert np.array_equal(found, expected)
+
+
 def test_what_roof_duality_leaves_open_is_left_to_others(small_parts, monkeypatch):
     all_may_be_truncated(monkeypatch)
     graph = lattice((30, 12))

@@ -1,5 +1,6 @@
 """Scores near the stated limit: results stay finite, and no algorithm warns of overflow."""
 
+import itertools
 import warnings
 
 import numpy as np
@@ -7,9 +8,28 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from test_inference_contract import ALGORITHMS
 
-from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import AutoMap, BruteForce, LinearProgram, TreeBestLabelings, TreeInference
-from sklearn_crf.models import CountTable, FactorGraph, PairwiseModel, SparseTable, factor_graph_of, score
+from sklearn_crf.graphs import Graph, lattice
+from sklearn_crf.inference import (
+    AlphaBetaSwap,
+    AlphaExpansion,
+    AutoMap,
+    BruteForce,
+    GraphCut,
+    LinearProgram,
+    TreeBestLabelings,
+    TreeInference,
+    fuse_labelings,
+)
+from sklearn_crf.inference.cuts._lattice_cuts import CutScores, LatticeCuts
+from sklearn_crf.models import (
+    CountTable,
+    EdgeLayout,
+    FactorGraph,
+    PairwiseModel,
+    SparseTable,
+    factor_graph_of,
+    score,
+)
 
 FOREST_ONLY = (TreeInference, TreeBestLabelings)
 # Algorithms that split scores among trees multiply tables by a few times the degree of a node.
@@ -70,6 +90,50 @@ def test_scores_next_to_zero(cls, scale):
                 found = cls().map(given)
             assert abs(found.score - score(model, found.labels)) <= 1e-300
             assert found.bound >= found.score - 1e-12 * abs(found.score)
+
+
+def _find_labelings_by_cuts(unary, table, scale):
+    """Return labelings of a lattice and of a graph with two states, found by minimum cuts in all forms."""
+    graph, n_nodes = lattice((8, 9)), 72
+    features, layout = unary[:, 1:] - unary[:, :1], EdgeLayout(np.zeros(graph.n_edges, dtype=np.int32), None)
+    cuts, found = LatticeCuts(), np.empty(n_nodes, dtype=np.int32)
+    cuts.append(graph, features, layout, found=found)
+    cuts.solve([0], CutScores(np.array([scale]), 0.0, scale * table[None, None]), 1)
+    yield found
+    for any_graph in (graph, Graph(n_nodes, graph.edges)):
+        model = PairwiseModel(any_graph, scale * unary, scale * table[None])
+        yield GraphCut().map(model).labels
+        yield AlphaExpansion(label_costs=[0.0, 3 * scale]).map(model).labels
+        mixed = PairwiseModel(
+            any_graph, scale * unary, scale * np.stack((table, -table)), edge_type=np.arange(graph.n_edges) % 2
+        )
+        yield GraphCut("qpbo").map(mixed).labels
+        yield AlphaExpansion(nonsubmodular="truncate").map(mixed).labels
+        yield AlphaBetaSwap(nonsubmodular="truncate").map(mixed).labels
+        yield fuse_labelings(mixed, [np.zeros(n_nodes, dtype=int), np.ones(n_nodes, dtype=int), np.arange(n_nodes) % 2])
+
+
+@pytest.mark.parametrize("exponent", [-1010, -900, 300])
+def test_cuts_do_not_depend_on_the_unit_of_scores(exponent):
+    unary, table = np.random.default_rng(0).normal(size=(72, 2)), np.array([[0.7, 0.0], [-0.2, 0.5]])
+    expected = list(_find_labelings_by_cuts(unary, table, 1.0))
+    assert all(0 < labels.sum() < 72 for labels in expected)
+    np.testing.assert_array_equal(list(_find_labelings_by_cuts(unary, table, 2.0**exponent)), expected)
+
+
+@pytest.mark.parametrize("scale", [1e-280, 1e-308])
+def test_cuts_of_scores_next_to_zero_are_certified_only_if_optimal(scale):
+    graph = Graph(6, list(itertools.combinations(range(6), 2)))
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        tables = rng.normal(size=(15, 2, 2))
+        for signed in (tables, np.where(np.eye(2), np.abs(tables), -np.abs(tables))):
+            model = PairwiseModel(graph, 2 * scale * rng.normal(size=(6, 2)), scale * signed, edge_type=np.arange(15))
+            best = BruteForce().map(model).score
+            for cut in (GraphCut("qpbo"), GraphCut("truncate"), AlphaExpansion(nonsubmodular="truncate"), AutoMap()):
+                found = cut.map(model)
+                assert found.bound >= best - 1e-13 * scale
+                assert not found.certified or found.score >= best - 1e-13 * scale
 
 
 def test_a_model_of_more_labelings_than_float64_can_count():

@@ -71,9 +71,9 @@ class LatticeFlow:
         """Return whether a graph is a lattice with its edges in the order of ``lattice``."""
         return bool(find_ordered_offsets(graph))
 
-    def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
+    def set_capacities(self, values, keep, take, exponent, endless, precision, mode, cost):
         """Set capacities and add to costs of nodes; return the first unsuitable edge, or -1 if there is none."""
-        rounding, workspace = (scale, endless, precision, mode), (self._flag, self._next)
+        rounding, workspace = (exponent, endless, precision, mode), (self._flag, self._next)
         return lattice_terms(*values, keep, take, self.counts, *rounding, cost, *workspace, self.residual)
 
     @staticmethod
@@ -94,7 +94,8 @@ class LatticeFlow:
         """Return the nodes on the demand side of the minimum cut of a small lattice, after setting its capacities."""
         stopped, node, done = lattice_cut(
             *(unary, *values, *choice, self.counts, self.delta, self.shape, self._whole),
-            *(rounding.scale, rounding.most, precision, mode, *HEAD_START, *self._of_one_call, _tuning.WORK_PER_CALL),
+            *(rounding.exponent, rounding.most, precision, mode, *HEAD_START),
+            *(*self._of_one_call, _tuning.WORK_PER_CALL),
         )
         if stopped >= 0:
             raise NotSubmodular(stopped)
@@ -220,10 +221,10 @@ class SlotFlow:
         """Neighbours of nodes, as :attr:`CutNetwork.neighbors` describes them."""
         return np.empty(0, dtype=np.int64), *self.incidence[:2]
 
-    def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
+    def set_capacities(self, values, keep, take, exponent, endless, precision, mode, cost):
         """Set capacities and add to costs of nodes; return the first unsuitable edge, or -1 if there is none."""
         _, _, half_edge, reverse = self.incidence
-        rounding = (scale, endless, precision, mode)
+        rounding = (exponent, endless, precision, mode)
         return slot_terms(*values, keep, take, half_edge, reverse, *rounding, cost, self.residual, self._cross)
 
     def solve(self, n_threads: int = 1) -> np.ndarray:
@@ -243,8 +244,6 @@ STOP, TRUNCATE, CROSS = 0, 1, 2
 # Largest capacity, which represents infinity. Four times this capacity fits into the type.
 # The reason is that an excess may grow by arriving flow and by a message before it is clipped.
 _MOST = {np.dtype(np.int32): 2**29 - 1, np.dtype(np.int64): 2**60}
-# Maximum exponent of the scale for which products with denormal scores remain finite.
-_LARGEST_EXPONENT = 900
 
 
 def gather_pairwise_values(model):
@@ -268,15 +267,15 @@ class NotSubmodular(Exception):
 
 
 class Rounding(NamedTuple):
-    """Conversion of scores to integers, with ``scale`` units per unit of score, clipped at ``most``."""
+    """Conversion of scores to integers, with ``2**exponent`` units per unit of score, clipped at ``most``."""
 
     dtype: np.dtype
-    scale: float
+    exponent: int
     most: int
 
     @classmethod
     def of(cls, graph, carried, spread, may_be_coarse, endless=False):
-        """Return the finest scale that the capacities around a node allow, with int32 if allowed and fine enough."""
+        """Return the finest units that the capacities around a node allow, with int32 if allowed and fine enough."""
         # carried: bound on the finite capacity of an arc; endless: whether some capacity is infinite
         # spread: sum over nodes of (best score - worst score), and the number of nodes where these scores differ
         total, n_unlike = spread
@@ -294,13 +293,16 @@ class Rounding(NamedTuple):
             raise ValueError(
                 "products of tables and edge_weight are so large that their sums overflow: scale the scores down."
             )
-        return cls(dtype, float(integer_scale(largest, dtype)) if largest > 0 else 1.0, most)
+        return cls(dtype, int(find_exponent(largest, dtype)), most)
 
 
-def integer_scale(largest: Any, dtype: Any) -> Any:
-    """Return the scale, in units per unit of score, at which integers of a type hold the largest capacities."""
-    # The scale is a power of two, so that binary fractions with few digits, such as small integers, are exact.
-    return 2.0 ** np.minimum(np.floor(np.log2(largest_capacity_of(dtype) / largest)), _LARGEST_EXPONENT)
+def find_exponent(largest: Any, dtype: Any) -> Any:
+    """Return the largest exponent for which integers of a type hold the capacities at ``2**exponent`` units."""
+    # With powers of two, binary fractions with few digits, such as small integers, are exact.
+    # The power itself and its ratio to the smallest scores may overflow, so only exponents are computed.
+    most, places = np.frexp(float(largest_capacity_of(dtype)))
+    share, own = np.frexp(np.maximum(largest, np.finfo(np.float64).smallest_subnormal))
+    return places - own.astype(np.int64) - (share > most)
 
 
 def largest_capacity_of(dtype: Any) -> int:
@@ -317,8 +319,8 @@ def require_choice(node: int) -> None:
 class CutNetwork:
     """Network for any number of minimum cuts between pairs of labelings of one model, with shared buffers.
 
-    Capacities are integers, with ``scale`` units per unit of score, so that every step of the flow is exact. The scale
-    is the largest scale for which int64 holds the capacities around a node; int32 is used if a float32 model loses
+    Capacities are integers, with ``2**exponent`` units per unit of score, so that every step of the flow is exact. The
+    exponent is the largest for which int64 holds the capacities around a node; int32 is used if a float32 model loses
     nothing. Each term is then rounded by at most 2**-60 of these capacities. An excess larger than all capacities of
     its node is clipped.
     """
@@ -355,7 +357,7 @@ class CutNetwork:
     def rounding_error(self) -> float:
         """Maximum difference between the best score and the score of a cut with integer capacities."""
         # For both labelings, rounding changes each term of a node or an edge by at most half a unit.
-        return (self.model.graph.n_nodes + self.model.graph.n_edges) / self._rounding.scale
+        return float(np.ldexp(self.model.graph.n_nodes + self.model.graph.n_edges, -self._rounding.exponent))
 
     def cut(self, keep, take, mode=STOP, n_threads=1):
         """Return a mask of the nodes that take the offered state in the best move; all others keep their state."""
@@ -364,16 +366,16 @@ class CutNetwork:
         # returns: (N,) bool; (2N,) if mirrored, with the mirror images after the nodes
         model, flow = self.model, self._flow
         rounding = self._rounding
-        scale, most = rounding.scale, rounding.most
+        exponent, most = rounding.exponent, rounding.most
         values = (*gather_pairwise_values(model), model.graph.edges)
         if isinstance(flow, LatticeFlow) and flow.can_solve_at_once(model.graph):
             return flow.cut(model.unary, values, (keep, take), rounding, precision(model), mode)
         cost = np.empty(model.graph.n_nodes)
         node_terms(model.unary, keep, take, cost)
-        stopped = flow.set_capacities(values, keep, take, scale, most, precision(model), mode, cost)
+        stopped = flow.set_capacities(values, keep, take, exponent, most, precision(model), mode, cost)
         if stopped >= 0:
             raise NotSubmodular(stopped)
-        require_choice(integer_excess(cost, scale, most, flow.excess))
+        require_choice(integer_excess(cost, exponent, most, flow.excess))
         del cost
         return flow.solve(n_threads) if model.graph.n_edges else flow.excess < 0
 

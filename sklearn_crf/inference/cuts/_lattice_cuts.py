@@ -11,7 +11,7 @@ from sklearn_crf.inference.cuts._cut_network import (
     HEAD_START,
     STOP,
     LatticeFlow,
-    integer_scale,
+    find_exponent,
     largest_capacity_of,
     lattice_arrays,
     precision,
@@ -86,7 +86,7 @@ class LatticeCuts:
             n_directions = rows[:, 2]
             best_cuts(
                 rows,
-                integer_scale(carried * (1 + n_directions), np.int64),
+                find_exponent(carried * (1 + n_directions), np.int64),
                 *scores,
                 SCORE_LIMITS[dtype],
                 (largest_capacity_of(np.int64), precision(tables), STOP),

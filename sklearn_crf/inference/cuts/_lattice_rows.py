@@ -84,7 +84,7 @@ class LatticeRows(NamedTuple):
         if not len(nodes):
             return labels
         paid, place = np.unique(nodes, return_inverse=True)
-        amounts = np.ceil(np.bincount(place, amounts) * rounding.scale)
+        amounts = np.ceil(np.ldexp(np.bincount(place, amounts), rounding.exponent))
         amounts = np.minimum(amounts, rounding.most).astype(flow.excess.dtype)
         flow.excess[paid] += np.where(labels[paid] == 1, amounts, -amounts)
         stays = flow.solve(n_threads) == labels
@@ -208,9 +208,9 @@ def _write(flow, rounding, rows, choice, start, stop):
     assert len(part.counts) == len(flow.counts)
     part.set_capacities(
         (*gather_pairwise_values(model), model.graph.edges),
-        *(keep, take, rounding.scale, rounding.most, precision(model), TRUNCATE, cost),
+        *(keep, take, rounding.exponent, rounding.most, precision(model), TRUNCATE, cost),
     )
     nodes, own = rows.nodes(start, stop), rows.nodes(start - low, stop - low)
-    node = integer_excess(cost[own], rounding.scale, rounding.most, flow.excess[nodes])
+    node = integer_excess(cost[own], rounding.exponent, rounding.most, flow.excess[nodes])
     require_choice(node + nodes.start if node >= 0 else node)
     flow.residual[flow.guard + nodes.start : flow.guard + nodes.stop] = part.residual[part.guard :][own]

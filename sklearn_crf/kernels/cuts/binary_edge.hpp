@@ -137,22 +137,33 @@ struct EdgeScores {
     }
 };
 
-// Conversion of scores to integers; the fields are as in flows.pyx.
+// Conversion of scores to integers; most, precision and mode are as in flows.pyx.
 struct Rounding {
-    double scale;
     i64 most;
     double precision;
     int mode;
 
-    i64 capacity(double value) const { return std::isinf(value) ? most : std::llrint(value * scale); }
+    // Sets 2**exponent units of capacity per unit of score.
+    void set_exponent(i64 exponent) {
+        first_scale_ = std::ldexp(1.0, int(exponent / 2));
+        second_scale_ = std::ldexp(1.0, int(exponent - exponent / 2));
+    }
+
+    i64 capacity(double value) const { return std::isinf(value) ? most : std::llrint(to_units(value)); }
 
     // Converts a cost to units of capacity; returns false if both choices are forbidden.
     template <class Cap>
     bool excess(double cost, Cap& found) const {
-        const double value = cost * scale, top = double(most);
+        const double value = to_units(cost), top = double(most);
         found = static_cast<Cap>(value >= top ? most : value <= -top ? -most : std::isnan(value) ? 0 : std::llrint(value));
         return !std::isnan(value);
     }
+
+private:
+    double to_units(double value) const { return value * first_scale_ * second_scale_; }
+
+    // The scale is the product of two powers of two, because it overflows for scores near the smallest double.
+    double first_scale_ = 1, second_scale_ = 1;
 };
 
 // Lists the nodes that have a choice; returns their number.

@@ -29,10 +29,10 @@ cdef extern from "binary_edge.hpp" namespace "crf" nogil:
         void settle(int64_t, const Choice&, int32_t, int32_t, double&)
 
     cdef cppclass Rounding:
-        double scale
         int64_t most
         double precision
         int mode
+        void set_exponent(int64_t)
         int64_t capacity(double)
         bint excess[Cap](double, Cap&)
 

@@ -182,7 +182,7 @@ cdef extern from "lattice_cut.hpp" namespace "crf" nogil:
         Rounding rounding
         CutLimits limits
         const CutExample[Real]* examples
-        const double* scale
+        const int64_t* exponent
         int64_t n_examples
         double* sums
         void run(const Threads&) except +
@@ -200,7 +200,7 @@ def lattice_cut(
     const int64_t[::1] delta,  # IN (D,) step of each direction in the numbering of nodes, delta[D - 1 - k] = -delta[k]
     const int64_t[::1] shape,  # IN lengths of the axes
     const int64_t[:, ::1] box,  # IN (2, n_axes) zeros, and the shape
-    double scale,  # IN units of capacity per unit of score
+    int64_t exponent,  # IN a unit of score is 2**exponent units of capacity
     int64_t most,  # IN capacity that represents infinity
     double precision,  # IN relative rounding of the scores
     int mode,  # IN 0 to stop at a non-submodular edge, 1 to truncate it
@@ -236,7 +236,8 @@ def lattice_cut(
     lattice.degree, lattice.n_axes, lattice.edges = residual.shape[1], shape.shape[0], &edges[0, 0]
     lattice.counts, lattice.delta, lattice.shape, lattice.box = &counts[0], &delta[0], &shape[0], &box[0, 0]
     choice.keep, choice.take = &keep[0], &take[0]
-    rounding.scale, rounding.most, rounding.precision, rounding.mode = scale, most, precision, mode
+    rounding.set_exponent(exponent)
+    rounding.most, rounding.precision, rounding.mode = most, precision, mode
     limits.least_for_lines, limits.least_to_spread = least_for_lines, least_to_spread
     limits.most_to_spread, limits.max_work = most_to_spread, max_work
     with nogil:
@@ -246,7 +247,7 @@ def lattice_cut(
 
 def best_cuts(
     const int64_t[:, ::1] examples,  # IN (n_examples, 16) the fields of CutExample
-    const double[::1] scale,  # IN (n_examples,) units of capacity per unit of score
+    const int64_t[::1] exponent,  # IN (n_examples,) a unit of score is 2**exponent units of capacity
     const floating[::1] weights,  # IN (F,) weights of features in the score of state 1 minus the score of state 0
     double intercept,
     const floating[:, :, :, ::1] tables,  # IN (T, R, 2, 2)
@@ -266,7 +267,7 @@ def best_cuts(
     cuts.most_score = most_score
     cuts.rounding.most, cuts.rounding.precision, cuts.rounding.mode = rounding
     cuts.limits.least_for_lines, cuts.limits.least_to_spread, cuts.limits.most_to_spread, cuts.limits.max_work = limits
-    cuts.examples, cuts.scale = <const CutExample[floating]*> &examples[0, 0], &scale[0]
+    cuts.examples, cuts.exponent = <const CutExample[floating]*> &examples[0, 0], &exponent[0]
     cuts.n_examples, cuts.sums = examples.shape[0], &sums[0, 0]
     with nogil:
         cuts.run(threads)

@@ -159,7 +159,7 @@ def lattice_terms(
     const int32_t[::1] keep,  # IN (N,)
     const int32_t[::1] take,  # IN (N,)
     const int64_t[::1] counts,  # IN (D / 2,) number of edges of each offset
-    double scale,  # IN units of capacity per unit of score
+    int64_t exponent,  # IN a unit of score is 2**exponent units of capacity
     int64_t endless,  # IN capacity that represents infinity
     double precision,  # IN relative rounding of the scores
     int mode,  # IN 0 to stop at a non-submodular edge, 1 to truncate it
@@ -178,7 +178,8 @@ def lattice_terms(
     lattice.n_nodes, lattice.guard = cost.shape[0], (residual.shape[0] - cost.shape[0]) // 2
     lattice.degree, lattice.counts, lattice.edges = residual.shape[1], &counts[0], &edges[0, 0]
     choice.keep, choice.take = &keep[0], &take[0]
-    rounding.scale, rounding.most, rounding.precision, rounding.mode = scale, endless, precision, mode
+    rounding.set_exponent(exponent)
+    rounding.most, rounding.precision, rounding.mode = endless, precision, mode
     with nogil:
         n_open = list_open(choice, lattice.n_nodes, &is_open[0], &nodes[0])
         stopped = lattice_arcs(scores, lattice, choice, &is_open[0], n_open, rounding, &cost[0], &residual[0, 0])
@@ -194,7 +195,7 @@ def slot_terms(
     const int32_t[::1] take,  # IN (N,)
     const int32_t[::1] half_edge,  # IN (2E,)
     const int32_t[::1] reverse,  # IN (2E,)
-    double scale,  # IN units of capacity per unit of score
+    int64_t exponent,  # IN a unit of score is 2**exponent units of capacity
     int64_t endless,  # IN capacity that represents infinity
     double precision,  # IN relative rounding of the scores
     int mode,  # IN 0 to stop at a non-submodular edge, 1 to truncate it, 2 to lead it to the mirror image
@@ -211,7 +212,8 @@ def slot_terms(
         EdgeTerms terms, none
         Choice choice
         Rounding rounding
-    rounding.scale, rounding.most = scale, endless
+    rounding.set_exponent(exponent)
+    rounding.most = endless
     choice.keep, choice.take = &keep[0] if keep.shape[0] else NULL, &take[0] if take.shape[0] else NULL
     with nogil:
         for slot in range(n_slots):
@@ -395,7 +397,7 @@ def score_gain(
 
 def integer_excess(
     const double[::1] cost,  # IN (N,) cost of taking the alternative; infinite if a choice is forbidden
-    double scale,  # IN units of capacity per unit of score
+    int64_t exponent,  # IN a unit of score is 2**exponent units of capacity
     int64_t most,  # IN limit of excess, at least the capacity that leaves or enters a node
     capacity[::1] excess,  # OUT (N,), or (2N,) with the mirror image in the second half
 ):
@@ -403,7 +405,8 @@ def integer_excess(
     cdef:
         Py_ssize_t i, n_nodes = cost.shape[0]
         Rounding rounding
-    rounding.scale, rounding.most = scale, most
+    rounding.set_exponent(exponent)
+    rounding.most = most
     with nogil:
         for i in range(n_nodes):
             if not rounding.excess(cost[i], excess[i]):

@@ -145,7 +145,7 @@ struct BestCuts {
     Rounding rounding;
     CutLimits limits;
     const CutExample<Real>* examples;
-    const double* scale;  // (n_examples,)
+    const i64* exponent;  // (n_examples,)
     i64 n_examples;
     double* sums;  // OUT (n_examples, S), NaN first if the cut of an example fails; S as in n_sums()
 
@@ -153,17 +153,17 @@ struct BestCuts {
     i64 n_sums() const { return 4 + features.n_features + n_types * n_edge_features * 4; }
 
     void run(const Threads& threads) const {
-        threads.share(n_examples, [this](i64 k) { solve(examples[k], scale[k], sums + k * n_sums()); });
+        threads.share(n_examples, [this](i64 k) { solve(examples[k], exponent[k], sums + k * n_sums()); });
     }
 
 private:
-    void solve(const CutExample<Real>& example, double scale, double* sums) const {
+    void solve(const CutExample<Real>& example, i64 exponent, double* sums) const {
         const i64 n_nodes = example.lattice.n_nodes;
         const std::vector<i32> states = zeros_and_ones(n_nodes);
         const Choice choice{states.data(), states.data() + n_nodes};
         const EdgeScores<Real> edges{tables, n_edge_features, 2, example.edge_type, example.edge_weight};
         Rounding own = rounding;
-        own.scale = scale;
+        own.set_exponent(exponent);
         bool failed = false;
         const std::vector<Real> scores = node_scores(example, failed);
         const OwnLatticeCut cut(example.lattice);
