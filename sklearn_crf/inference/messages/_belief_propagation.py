@@ -43,6 +43,8 @@ from sklearn_crf.inference.messages._factor_layers import LayeredModel
 from sklearn_crf.inference.messages._factor_messages import (
     compute_bethe_labeling,
     compute_bethe_marginals,
+    compute_reweighted_labeling,
+    compute_reweighted_marginals,
     make_still_changing_warning,
 )
 from sklearn_crf.inference.messages._norm_product import start_messages
@@ -78,7 +80,9 @@ class MessagePassing(EdgeMarginals, Inference):
 
     tasks = frozenset({"map", "marginals"})
     exact_on = "forest"
+    takes = (PairwiseModel, FactorGraph)
     _choices: ClassVar[dict] = {"schedule": ("auto", *SCHEDULES)}
+    _factor_schedules: ClassVar[tuple] = ("auto", "sequential")
     max_iter: int = 100
     tol: float = 1e-4
     damping: float = 0.0
@@ -114,6 +118,12 @@ class MessagePassing(EdgeMarginals, Inference):
         messages, _, _ = self._iterate(model.graph, field, init, run)
         return compute_edge_beliefs(field, model, messages, edges, run)
 
+    def _check_model(self, model):
+        super()._check_model(model)
+        if isinstance(model, FactorGraph) and self.schedule not in self._factor_schedules:
+            names = " or ".join(f'"{name}"' for name in self._factor_schedules)
+            raise ValueError(f"schedule must be {names} for a FactorGraph, got {self.schedule!r}.")
+
     def _uses_factor_messages(self, model):
         """Return whether a model is solved by messages between nodes and factors."""
         return isinstance(model, FactorGraph)
@@ -126,7 +136,7 @@ class MessagePassing(EdgeMarginals, Inference):
 
     def _compute_message_marginals(self, model, init, n_threads, bounded):
         if self._uses_factor_messages(model):
-            return self._compute_factor_marginals(model, init)
+            return self._compute_factor_marginals(model, init, bounded)
         field, unary_shift = self._make_field(model, maximum=False)
         run = make_range_runner(n_threads)
         messages, n_iter, converged = self._iterate(model.graph, field, init, run)
@@ -312,17 +322,11 @@ class LoopyBP(MessagePassing):
            [0.22, 0.78]])
     """
 
-    takes = (PairwiseModel, FactorGraph)
     climb: bool = True
 
     _make_field = staticmethod(make_field)
 
-    def _check_model(self, model):
-        super()._check_model(model)
-        if isinstance(model, FactorGraph) and self.schedule not in ("auto", "sequential"):
-            raise ValueError(f'schedule must be "auto" or "sequential" for a FactorGraph, got {self.schedule!r}.')
-
-    def _compute_factor_marginals(self, model, init):
+    def _compute_factor_marginals(self, model, init, bounded):
         return compute_bethe_marginals(self, model, init)
 
     def _compute_factor_labeling(self, model, init):
@@ -352,6 +356,9 @@ class TRWMessagePassing(MessagePassing):
     guaranteed, except with ``schedule="convergent"``. ``log_z`` is an upper bound that is valid for any messages and
     tight at the fixed point. The same is true of the bound of :meth:`map` on the best score.
 
+    On a :class:`~sklearn_crf.models.FactorGraph` factors send messages as in :class:`LoopyBP`, and sets of factors
+    without cycles take the place of spanning trees.
+
     Parameters
     ----------
     edge_probabilities : {"auto", "uniform", "chains", "covering", "snakes"}, SpanningTrees or array, default="auto"
@@ -360,7 +367,9 @@ class TRWMessagePassing(MessagePassing):
         this is invalid, as on graphs with a bridge. ``"chains"``: even probabilities of chains with ascending nodes,
         one half on a grid; slightly less tight, but the convergent schedule is fast for them. ``"covering"``: in the
         few trees that :class:`TightenBound` chooses, which gives an equal bound. ``"snakes"``: in its snakes.
-        SpanningTrees: in the given trees. An array of shape (E,) is checked to lie in the spanning tree polytope.
+        SpanningTrees: in the given trees. An array of shape (E,) is checked to lie in the spanning tree polytope. If
+        factors have more than two nodes: ``"covering"`` is a few sets of factors without cycles, and ``"auto"`` and
+        ``"uniform"`` are many such sets.
     damping : float, default=0.0
         Weight of the old message in each update, in [0, 1). Strong interactions may need damping. Damping applies to
         the logarithm of messages.
@@ -368,12 +377,14 @@ class TRWMessagePassing(MessagePassing):
         Order of the messages, as in :class:`LoopyBP`. With ``"convergent"`` and without damping, the bound decreases
         with every sweep. For ``edge_probabilities="chains"``, this is the sequential order. For other probabilities, it
         processes one node after the other with the messages of :class:`NormProductBP`, and returns the ``state`` of
-        that class; these messages are slow on large graphs.
+        that class; these messages are slow on large graphs. Factor graphs support "auto", "sequential" and
+        "convergent".
 
     See Also
     --------
     TightenBound : Computes the same bound by direct minimisation, which always converges.
     TRWS : Finds labels by messages in a fixed order, with a bound that never rises.
+    NormProductBP : Computes the same bound for factors of any arity, by messages that always converge.
 
     Notes
     -----
@@ -387,9 +398,10 @@ class TRWMessagePassing(MessagePassing):
     :math:`\sum_a \exp \beta_s(a) = 1`, the log-partition of each tree is at most
     :math:`\sum_{st \in T} \max_{y_s} \log \sum_{y_t} \exp(\lambda_{st} + \beta_t)`, where t is the end away from the
     root. The bound is the average of this value, with the worse end for each edge. At a fixed point the sums are one.
-    For labels, maxima take the place of sums.
+    For labels, maxima take the place of sums. For factors of more nodes, the root may be any node of the factor.
 
-    Extrapolation reduces the number of sweeps for marginals of connected graphs with more than 4,096 nodes. Without
+    Extrapolation reduces the number of sweeps for marginals of connected factor graphs, and of connected graphs with
+    more than 4,096 nodes. Without
     damping, after every second sweep, the latest four sweeps are combined. The combination is chosen so that the next
     sweep would change it least if sweeps were linear (Anderson 1965).
 
@@ -425,6 +437,7 @@ class TRWMessagePassing(MessagePassing):
     """
 
     _choices: ClassVar[dict] = {"schedule": ("auto", *SCHEDULES, "convergent")}
+    _factor_schedules: ClassVar[tuple] = (*MessagePassing._factor_schedules, "convergent")
     convex = True
     edge_probabilities: Any = "auto"
     _: KW_ONLY
@@ -462,23 +475,27 @@ class TRWMessagePassing(MessagePassing):
         return SCHEDULES["sequential"] if self.schedule == "convergent" else super()._choose_schedule(graph)
 
     def _uses_factor_messages(self, model):
-        graph = model.graph
-        if self.schedule != "convergent" or graph.is_forest:
+        if isinstance(model, FactorGraph):
+            return True
+        if self.schedule != "convergent" or model.graph.is_forest:
             return False
-        return not follows_chains(graph, choose_edge_probabilities(graph, self.edge_probabilities))
+        return not follows_chains(model.graph, choose_edge_probabilities(model.graph, self.edge_probabilities))
 
-    def _compute_factor_marginals(self, model, init):
-        run, bound = self._start_run(model, 1, init, self.tol)
-        return descend_to_marginals(self, run, bound)
+    def _compute_factor_marginals(self, model, init, bounded):
+        layered, node, factor, bound = self._build_layers_and_numbers(model)
+        if self.schedule == "convergent" and not layered.is_forest:
+            return descend_to_marginals(self, start_messages(layered, node, factor, 1, init, self.tol), bound)
+        return compute_reweighted_marginals(self, layered, node, factor, init, bounded)
 
     def _compute_factor_labeling(self, model, init):
-        run, _ = self._start_run(model, 0, init)
-        return descend_to_labeling(self, model, run)
+        layered, node, factor, _ = self._build_layers_and_numbers(model)
+        if self.schedule == "convergent" and not layered.is_forest:
+            return descend_to_labeling(self, model, start_messages(layered, node, factor, 0, init))
+        return compute_reweighted_labeling(self, model, layered, node, factor, init)
 
-    def _start_run(self, model, temperature, init, tol=-1.0):
+    def _build_layers_and_numbers(self, model: Any) -> tuple:
         layered = LayeredModel(model)
-        node, factor, bound = choose_counting_numbers("trw", layered, self.edge_probabilities)
-        return start_messages(layered, node, factor, temperature, init, tol), bound
+        return layered, *choose_counting_numbers("trw", layered, self.edge_probabilities)
 
     def _edge_marginals(self, model, edges, init, n_threads):
         if self._uses_factor_messages(model):

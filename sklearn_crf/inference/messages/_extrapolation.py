@@ -18,12 +18,25 @@ def choose_extrapolation(graph: Graph, field: Field, values: np.ndarray, as_odds
     size = n_messages if as_odds else n_messages * n_columns
     if not is_large(graph) or field.semiring == MAX_SCORE:
         return None
-    if (2 * _tuning.SWEEPS_COMBINED + 2) * size * values.dtype.itemsize > _tuning.MOST_BYTES:
+    if not _fits(size, values):
         return None
     if as_odds:
         return extrapolate(values[:n_messages, np.newaxis], 1, _LOG_ODDS, plan_sweeps())
     form = _PROBABILITIES if field.semiring == SUM_PROBABILITY else _SCORES
     return extrapolate(values, n_columns, form, plan_sweeps())
+
+
+def choose_factor_extrapolation(messages: np.ndarray) -> SweepExtrapolation | None:
+    """Return an extrapolation of sweeps over the messages of factors, or None if it needs too much memory."""
+    # messages: (n_slots, K) float64, scores
+    if not _fits(messages.size, messages):
+        return None
+    return extrapolate(messages, messages.shape[1], _SCORES, plan_sweeps())
+
+
+def _fits(size: int, values: np.ndarray) -> bool:
+    """Return whether the sweeps that an extrapolation stores fit in memory."""
+    return (2 * _tuning.SWEEPS_COMBINED + 2) * size * values.dtype.itemsize <= _tuning.MOST_BYTES
 
 
 def is_large(graph: Graph) -> bool:

@@ -1,6 +1,6 @@
 """Messages on factor graphs for given counting numbers, including belief propagation: sweeps and results."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -8,10 +8,12 @@ from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._field import make_infeasible_error
-from sklearn_crf.inference._results import convert_factor_marginals, score_labeling
+from sklearn_crf.inference._results import Labeling, Marginals, convert_factor_marginals, score_labeling
 from sklearn_crf.inference.messages._counting_numbers import Split
+from sklearn_crf.inference.messages._extrapolation import choose_factor_extrapolation
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
-from sklearn_crf.kernels.messages.factors import decode_factors, leaf_statistics, read_factors, sweep
+from sklearn_crf.kernels.messages.factors import decode_factors, factor_excess, leaf_statistics, read_factors, sweep
+from sklearn_crf.kernels.messages.sweeps import SweepExtrapolation
 
 
 class FactorMessages(NamedTuple):
@@ -133,11 +135,45 @@ class MessageRun:
         self.bound = float(self.values.sum()) + self.layered.constant
         return float(changes.max(initial=0.0))
 
+    def extrapolate(self, extrapolation: SweepExtrapolation) -> None:
+        """Record the latest iteration, and replace the messages if an extrapolation is due."""
+        if extrapolation.advance():
+            self.reader.read(self.messages, self.cross, self.beliefs)
+
     def lower(self) -> float:
         """Make an iteration and return the decrease of the bound."""
         before = self.bound
         self.iterate()
         return before - self.bound
+
+    def add_excess(self, largest: bool) -> None:
+        """Replace the terms of nodes by terms whose sum is the value of these messages, or a bound.
+
+        The value is stationary at a fixed point. The bound holds for any messages, if counting numbers are those of
+        forests. It is derived in :func:`~sklearn_crf.inference._relaxed_problem.compute_bound_rise`, and any node of a
+        factor may be its root.
+        """
+        if self.damping:
+            # Beliefs contain the undamped messages.
+            self.damping, self.moving = 0.0, self.layered.components
+            self.iterate()
+        layers, reader = self.layers, self.reader
+        attained, most = np.empty((2, layers.n_factors))
+        factor_excess(
+            layers,
+            reader.numbers,
+            self.messages,
+            self.cross,
+            self.beliefs,
+            reader.left,
+            reader.right,
+            attained,
+            most,
+            reader.work,
+        )
+        first = layers.slot_node[layers.slot_ptr[:-1]]
+        np.add.at(self.values, first, most if largest else attained)
+        self.bound = float(self.values.sum()) + self.layered.constant
 
     @property
     def state(self):
@@ -186,14 +222,43 @@ def marginals_of(layered, beliefs, leaves, values, **fields):
 def compute_bethe_marginals(algorithm, model, init):
     """Compute marginals of a factor graph by belief propagation."""
     # algorithm: has ``max_iter``, ``tol`` and ``damping``
-    run, n_iter, converged = _propagate(algorithm, LayeredModel(model), 1, init)
-    bound = "exact" if run.layered.is_forest else None
+    run, n_iter, converged = _propagate(algorithm, layered := LayeredModel(model), _split_bethe(layered), 1, init)
+    bound = "exact" if layered.is_forest else None
     return run.marginals(bound=bound, n_iter=n_iter, converged=converged)
 
 
 def compute_bethe_labeling(algorithm, model, init):
     """Compute labels of a factor graph by max-product belief propagation."""
-    run, n_iter, converged = _propagate(algorithm, LayeredModel(model), 0, init)
+    layered = LayeredModel(model)
+    return _compute_labeling(model, *_propagate(algorithm, layered, _split_bethe(layered), 0, init))
+
+
+def compute_reweighted_marginals(
+    algorithm: Any, layered: LayeredModel, node: np.ndarray, factor: np.ndarray, init: Any, bounded: bool
+) -> Marginals:
+    """Compute marginals by tree-reweighted messages; ``log_z`` is a bound if they have not converged or if asked."""
+    # node, factor: counting numbers of forests of factors
+    run, n_iter, converged = _propagate(algorithm, layered, _split_own(layered, node, factor), 1, init, is_unique=True)
+    if layered.is_forest:
+        return run.marginals(bound="exact", n_iter=n_iter, converged=converged)
+    run.add_excess(largest := bounded or not converged)
+    return run.marginals(bound="upper" if largest else None, n_iter=n_iter, converged=converged)
+
+
+def compute_reweighted_labeling(
+    algorithm: Any, model: Any, layered: LayeredModel, node: np.ndarray, factor: np.ndarray, init: Any
+) -> Labeling:
+    """Compute labels by tree-reweighted max-product messages, with a bound that holds for any messages."""
+    run, n_iter, converged = _propagate(algorithm, layered, _split_own(layered, node, factor), 0, init)
+    found = _compute_labeling(model, run, n_iter, converged)
+    if layered.is_forest:
+        return found
+    run.add_excess(largest=True)
+    return found._replace(bound=max(run.bound, found.score))
+
+
+def _compute_labeling(model: Any, run: MessageRun, n_iter: int, converged: bool) -> Labeling:
+    """Return the labels of max-product messages, which are optimal on forests."""
     labels, dead_end = run.decode_labels()
     is_forest = run.layered.is_forest
     if dead_end >= 0 and is_forest:
@@ -204,30 +269,43 @@ def compute_bethe_labeling(algorithm, model, init):
 
 def run_over_forest(layered, temperature, init):
     """Return messages of belief propagation, which are exact if factors and nodes form no cycle."""
-    run = MessageRun(layered, _split_bethe_entropy(layered), temperature, init)
+    run = MessageRun(layered, _split_bethe(layered), temperature, init)
     # Send messages from the leaves to the roots and back, then once more for every node.
     run.iterate()
     run.iterate()
     return run
 
 
-def _split_bethe_entropy(layered: LayeredModel) -> Split:
+def _split_bethe(layered: LayeredModel) -> Split:
     layers = layered.layers
-    return Split(1.0 - np.diff(layers.node_ptr), np.ones(layers.n_factors), np.zeros(len(layers.slot_node)))
+    return _split_own(layered, 1.0 - np.diff(layers.node_ptr), np.ones(layers.n_factors))
 
 
-def _propagate(algorithm, layered, temperature, init):
-    """Send messages with Bethe counting numbers; return them, the number of iterations, and whether they converged."""
+def _split_own(layered: LayeredModel, node: np.ndarray, factor: np.ndarray) -> Split:
+    """Return counting numbers of nodes and factors as they are, without concave terms of both."""
+    return Split(node, factor, np.zeros(len(layered.layers.slot_node)))
+
+
+def _propagate(
+    algorithm: Any, layered: LayeredModel, split: Split, temperature: float, init: Any, *, is_unique: bool = False
+) -> tuple[MessageRun, int, bool]:
+    """Send messages until they converge; return them, the number of iterations, and whether they converged."""
+    # is_unique: whether there is only one fixed point, to which sweeps may be extrapolated
     if layered.is_forest:
         return run_over_forest(layered, temperature, init), 2, True
-    run = MessageRun(layered, _split_bethe_entropy(layered), temperature, init, algorithm.damping, algorithm.tol)
-    for n_iter in range(1, algorithm.max_iter + 1):
+    run, change, n_iter = MessageRun(layered, split, temperature, init, algorithm.damping, algorithm.tol), np.inf, 0
+    # Results of a component must not depend on other components.
+    extrapolates = is_unique and not algorithm.damping and len(layered.components) == 1
+    extrapolation = choose_factor_extrapolation(run.messages) if extrapolates else None
+    while n_iter < algorithm.max_iter and change > algorithm.tol:
         checkpoint()
+        if extrapolation is not None and n_iter:
+            run.extrapolate(extrapolation)
+        n_iter += 1
         change = run.iterate()
-        if change <= algorithm.tol:
-            return run, n_iter, True
-    warn_unconverged(make_still_changing_warning(algorithm, temperature == 0, change))
-    return run, algorithm.max_iter, False
+    if change > algorithm.tol:
+        warn_unconverged(make_still_changing_warning(algorithm, temperature == 0, change))
+    return run, n_iter, bool(change <= algorithm.tol)
 
 
 def make_still_changing_warning(algorithm, maximum, change):

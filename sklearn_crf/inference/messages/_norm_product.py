@@ -66,7 +66,7 @@ class NormProductBP(Inference):
 
     See Also
     --------
-    TRWMessagePassing : Handles the tree-reweighted case, faster if it converges.
+    TRWMessagePassing : Handles the tree-reweighted case, much faster if it converges.
     MPLP : Finds labels by messages of one factor at a time.
 
     Notes

@@ -15,6 +15,7 @@ class MarginalsWithFallback(Inference):
     # messages: without damping, which is added here if needed; fallback: an algorithm for the same relaxation
 
     tasks = frozenset({"marginals"})
+    takes = TRWMessagePassing.takes
     convex = True
 
     def __init__(self, messages: TRWMessagePassing, fallback: Inference):

@@ -69,9 +69,9 @@ public:
         read(before.data());
     }
 
-    // Records the messages after a sweep, and extrapolates them every few sweeps.
-    void advance() {
-        if (!goes_on) return;
+    // Records the messages after a sweep, and extrapolates them every few sweeps. Returns whether they have changed.
+    bool advance() {
+        if (!goes_on) return false;
         const i64 most = plan.n_combined, own = n_sweeps % most;
         Real *latest = after.data() + own * size, *change = changes.data() + own * size;
         read(latest);
@@ -84,15 +84,16 @@ public:
         }
         const double squared = products[own][own];
         // Messages may forbid states.
-        if (!(goes_on = std::isfinite(squared))) return;
+        if (!(goes_on = std::isfinite(squared))) return false;
         if (squared > plan.largest_growth * least) n_kept = 1;
         least = std::min(least, squared);
         if (n_sweeps < plan.first || n_sweeps % plan.between || n_kept == 1) {
             std::copy_n(latest, size, before.data());
-            return;
+            return false;
         }
         combine(own, latest);
         write(before.data());
+        return true;
     }
 
 private:

@@ -358,6 +358,61 @@ def leaf_statistics(
     return failed
 
 
+def factor_excess(
+    object layers,  # IN arrays of the model
+    object numbers,  # IN counting numbers, without c_sF
+    const double[:, ::1] messages,  # IN (n_slots, K) v_ss
+    const double[::1] cross,  # IN v_st
+    const double[:, ::1] beliefs,  # IN (N, K) logarithms
+    double[::1] left,  # OUT (n_positions,)
+    double[::1] right,  # OUT (n_positions,)
+    double[::1] attained,  # OUT (F,) excess of each factor, averaged over the belief of its first node
+    double[::1] most,  # OUT (F,) largest excess of each factor, over all states of all its nodes
+    double[::1] work,  # workspace (3 * K,)
+):
+    """Compute the excess of factors: the next message of a factor minus the message in the beliefs."""
+    cdef:
+        Layers f
+        Numbers c
+        Py_ssize_t factor, n_factors = layers.n_factors, slot, a, K, n
+        double unit, top, total
+        double* state = &work[0]
+        double* symbol
+        double* excess
+        const double* message = &messages[0, 0] if messages.shape[0] else NULL
+        const double* belief
+    open_layers(layers, &f)
+    open_numbers(numbers, &c)
+    K = f.n_columns
+    symbol = &work[K]
+    excess = &work[2 * K]
+    with nogil:
+        for factor in range(n_factors):
+            unit = c.unit * c.own[factor]
+            most[factor] = -INFINITY
+            read_factor(&f, &c, message, &cross[0], &beliefs[0, 0], factor, -1, &left[0], &right[0], state, symbol)
+            for slot in range(f.slot_ptr[factor], f.slot_ptr[factor + 1]):
+                belief = &beliefs[f.slot_node[slot], 0]
+                n = f.n_states[f.slot_node[slot]]
+                emit(&f, slot, &left[0], &right[0], symbol, excess)
+                top = -INFINITY
+                for a in range(n):
+                    # The factor's last message is v_ss plus its share of the belief.
+                    excess[a] -= message[slot * K + a] / unit + belief[a]
+                    if belief[a] > -INFINITY:
+                        most[factor] = max(most[factor], unit * excess[a])
+                        top = max(top, excess[a] + belief[a])
+                if slot == f.slot_ptr[factor]:
+                    total = 1 if f.maximum else 0
+                    for a in range(n):
+                        if belief[a] > -INFINITY and not f.maximum:
+                            total += exp(excess[a] + belief[a] - top)
+                    attained[factor] = unit * (top + log(total))
+                if not is_last(&f, slot):
+                    weigh_states(&f, &c, message, &cross[0], &beliefs[0, 0], slot, slot, state)
+                    advance(&f, slot, state, symbol, &left[f.position_ptr[slot]], &left[f.position_ptr[slot + 1]])
+
+
 # Decoding of labels from the messages of factors, one node at a time.
 
 def decode_factors(

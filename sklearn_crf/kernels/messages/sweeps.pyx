@@ -299,7 +299,7 @@ cdef extern from "messages/extrapolation.hpp" namespace "crf" nogil:
 
     cdef cppclass Extrapolation[Real]:
         Extrapolation(Real*, int64_t, int64_t, int64_t, int, SweepPlan) except +
-        void advance()
+        bint advance()
 
 
 cdef class SweepExtrapolation:
@@ -315,12 +315,11 @@ cdef class SweepExtrapolation:
         del self.wide
 
     def advance(self):
-        """Record the messages after a sweep, and extrapolate them every few sweeps."""
+        """Record the messages after a sweep, and extrapolate them every few sweeps; return whether they changed."""
+        cdef bint changed
         with nogil:
-            if self.single != NULL:
-                self.single.advance()
-            if self.wide != NULL:
-                self.wide.advance()
+            changed = self.single.advance() if self.single != NULL else self.wide.advance()
+        return changed
 
 
 def extrapolate(
