@@ -52,9 +52,7 @@ _TOL_OF_PAIRS = 1e-3
 
 
 def choose_layout_trees(facts, in_training=False):
-    """Return tree-reweighted inference with trees that suit the layout, or another inference if there are factors."""
-    if facts.have_factors:
-        return NamedInference(AutoMarginals(budget="fast"), "mpm")
+    """Return tree-reweighted inference with trees that suit the layout."""
     relaxation = Relaxation(max_iter=500, tol=_TRAINING_TOL if in_training else _PREDICTION_TOL)
     return relaxation.automatic_inference(facts, in_training)
 

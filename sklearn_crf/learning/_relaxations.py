@@ -226,15 +226,13 @@ class Relaxation(SmoothLearning):
         is_array = isinstance(trees, np.ndarray)
         if not is_array and (not isinstance(trees, str) or trees in ("optimal", "series_parallel")):
             return TightenBound(trees, start_sweeps=self.max_iter, **self._limits)
-        if facts.have_factors:
-            # On forests, the tree-reweighted entropy equals the Bethe entropy, so two sweeps are sufficient.
-            return NormProductBP("trw", edge_probabilities=trees, **self._limits)
         messages = TRWMessagePassing(trees, **self._limits)
         if not is_array and trees == "chains":
             # If trees are chains, sweeps in the order of the chains never raise the bound, so no fallback is needed.
             return messages
-        if is_array or trees == "uniform":
-            # No trees are known. If the graph has a bridge, no trees give all edges equal probabilities.
+        if is_array or trees == "uniform" or facts.have_factors:
+            # No trees are known. If the graph has a bridge, no trees give all edges equal probabilities. If factors
+            # join pairs of nodes, messages use trees of edges, and TightenBound uses sets of factors.
             return MarginalsWithFallback(messages, NormProductBP("trw", edge_probabilities=trees, **self._limits))
         return MarginalsWithFallback(messages, TightenBound(trees, **self._limits))
 
