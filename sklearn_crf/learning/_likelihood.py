@@ -316,6 +316,9 @@ class LoopyTraining(SmoothLearning):
 class MeanFieldTraining(LoopyTraining):
     """Mean field approximation, which gives a lower bound on the log-partition.
 
+    Mean field starts twice, from the field without edges and from the training labels, and the larger bound is used.
+    The bound is therefore at least the score of the labels, and the loss is not negative.
+
     Examples
     --------
     >>> from sklearn_crf import TRWCRF

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from sklearn_crf._options import options
 from sklearn_crf._threads import count_threads, limit_blas_threads
-from sklearn_crf.inference import AutoMarginals, Inference
+from sklearn_crf.inference import AutoMarginals, Inference, MeanField
 from sklearn_crf.models import (
     FactorGraph,
     PairwiseModel,
@@ -174,11 +174,31 @@ def _compute_loss_by_marginals(inference, model, labels, state, n_threads):
     free = inference.marginals_for_learning(model, init=of_free, n_threads=n_threads)
     observed = clamp_known_labels(model, labels)
     if observed is None:
+        free = _ascend_from(labels, inference, model, free, n_threads)
         return (_compute_loss_by_kernel(model, labels, free) or compute_marginal_loss(model, labels, free))._replace(
             state=(free.state, of_fixed)
         )
     fixed = inference.marginals_for_learning(observed, init=of_fixed, n_threads=n_threads)
+    free = _ascend_from(fixed.state, inference, model, free, n_threads)
     return compute_marginal_loss(model, labels, free, fixed)._replace(state=(free.state, fixed.state))
+
+
+def _ascend_from(start: np.ndarray, inference: Any, model: Any, found: Any, n_threads: int) -> Any:
+    """Return the marginals of mean field that have the largest bound: those found, or those reached from a start.
+
+    Without this start, the bound could be below the score of the labels, and the loss negative.
+    """
+    # start: labels (N,), or marginals given the known labels (N, K)
+    if not isinstance(inference, MeanField):
+        return found
+    other = inference.marginals_for_learning(model, init=start, n_threads=n_threads)
+    component = model.component if isinstance(model, FactorGraph) else model.graph.component
+    before, after = (np.bincount(component, marginals.log_z_terms) for marginals in (found, other))
+    is_better = after > before
+    if is_better.all() or not is_better.any():
+        return other if is_better.all() else found
+    best = np.where(is_better[component, np.newaxis], other.state, found.state)
+    return inference.marginals_for_learning(model, init=best, n_threads=n_threads)
 
 
 def compute_marginal_loss(model: Any, labels: np.ndarray, free: Any, fixed: Any = None) -> Loss:
