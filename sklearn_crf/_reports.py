@@ -4,12 +4,14 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
 from inspect import currentframe
 from itertools import count
 from time import perf_counter
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 # Packages whose frames may lie between user code and a warning: this package, packages that call it, dependencies.
@@ -134,3 +136,57 @@ def fit_callbacks(estimator, X, y, max_iter):
 
     yield iteration
     context.call_on_fit_task_end(estimator=estimator, X=X, y=y, reconstruction_attributes=dict)
+
+
+# Fitted arrays whose entries are counted as weights, and words for lattices by their number of axes.
+_WEIGHTS = "coef_", "intercept_", "edge_coef_", "compatibility_", "weights_", "means_", "loadings_", "noise_variance_"
+_LAYOUTS = {None: "graphs", 0: "rows", 1: "chains", 2: "images", 3: "volumes"}
+
+
+class FitReprMixin:
+    """Adds a line about the fit to the text and HTML representations of a fitted estimator."""
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """Return the parameters that differ from their defaults and, after ``fit``, a line about the fit."""
+        text = super().__repr__(N_CHAR_MAX)  # type: ignore[call-arg]
+        return "\n".join(filter(None, (text, _describe_fit(self))))
+
+    def _repr_html_inner(self) -> str:
+        """Return the line about the fit, followed by scikit-learn's HTML representation."""
+        return _put_first(_describe_fit(self), super()._repr_html_inner())  # type: ignore[misc]
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        found = super()._repr_mimebundle_(**options)  # type: ignore[misc]
+        if "text/html" in found:
+            found["text/html"] = _put_first(_describe_fit(self), found["text/html"])
+        return found
+
+
+def _describe_fit(estimator: Any) -> str | None:
+    """Return a line about the classes, weights and training of a fitted estimator, or None before ``fit``."""
+    if not hasattr(estimator, "n_features_in_"):
+        return None
+    field = getattr(estimator, "estimator_", estimator)
+    found = {name: getattr(estimator, f"{name}_", ()) for name in ("classes", "edges")}
+    facts = [f"{len(values)} {name}" for name, values in found.items() if len(values)]
+    if hasattr(estimator, "lattice_ndim_"):
+        facts.append(_LAYOUTS.get(estimator.lattice_ndim_, f"lattices of {estimator.lattice_ndim_} axes"))
+    if hasattr(field, "precisions_"):
+        facts.append(f"{sum(map(len, field.precisions_))} leaves")
+    else:
+        arrays = [getattr(field, name, None) for name in _WEIGHTS]
+        facts.append(f"{sum(np.size(array) for array in arrays if array is not None)} weights")
+    facts += [
+        f"{name} {getattr(field, f'{name}_')}" for name in ("learning", "inference") if hasattr(field, f"{name}_")
+    ]
+    losses: Any = getattr(field, "loss_curve_", ())
+    if len(losses):
+        converged = {True: "converged ", False: "not converged ", None: ""}[getattr(field, "converged_", None)]
+        facts.append(f"{converged}after {field.n_iter_} iterations")
+        if np.isfinite(losses[-1]):
+            facts.append(f"objective {losses[-1]:.5g}")
+    return f"# fitted: {', '.join(facts)}"
+
+
+def _put_first(line: str | None, html: str) -> str:
+    return html if line is None else f"<p><small>{escape(line.removeprefix('# '))}</small></p>{html}"

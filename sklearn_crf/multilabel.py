@@ -21,6 +21,7 @@ from sklearn_crf._numbers import as_reals, convert_to_csr, different, replace_ma
 from sklearn_crf._options import options
 from sklearn_crf._own_methods import require_classes
 from sklearn_crf._parameters import hide_type_in_halving, require_objects
+from sklearn_crf._reports import FitReprMixin
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import Example, RowFields, require_one_label_each, require_rows
 from sklearn_crf.estimators.trw import TRWCRF
@@ -90,7 +91,7 @@ def _has_probabilities(estimator):
 
 
 @options(kw_only=False)
-class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class MultiLabelField(FitReprMixin, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     r"""Multi-label classifier that models dependencies between labels by a field with a node for each label.
 
     .. math::

@@ -19,7 +19,7 @@ from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._own_methods import require_classes, require_numbers
 from sklearn_crf._parameters import hide_type_in_halving, require_objects
 from sklearn_crf._ranges import BYTES
-from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
+from sklearn_crf._reports import CallbackSupportMixin, FitReprMixin, fit_callbacks, warn_caller
 from sklearn_crf._threads import map_coarse
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSearch
@@ -37,7 +37,7 @@ BANDWIDTHS = {"given": None, "held_out": BandwidthSearch, "learned": BandwidthGr
 
 
 @dataclass(eq=False, repr=False)
-class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+class DenseCRF(FitReprMixin, CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     r"""Classify pixels or voxels with a conditional random field that has an edge between every pair of them.
 
     .. math::

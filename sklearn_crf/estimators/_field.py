@@ -2,11 +2,9 @@
 
 from dataclasses import field
 from functools import partial
-from html import escape
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -14,7 +12,7 @@ from sklearn_crf._fits import fits
 from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._options import options
 from sklearn_crf._parameters import hide_type_in_halving, require_objects
-from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks
+from sklearn_crf._reports import CallbackSupportMixin, FitReprMixin, fit_callbacks
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import record_input
 from sklearn_crf.estimators._fitted_field import FieldParameters
@@ -33,7 +31,7 @@ from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables, check_fitted_
 
 
 @options
-class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
+class TrainableField(FitReprMixin, CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     r"""Base class of trainable fields whose scores are linear in the features of nodes and edges.
 
     Parameters
@@ -347,20 +345,6 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         require_objects(self, params, self._objects)
         return super().set_params(**params)
 
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        """Return the parameters that differ from their defaults and, if the field is fitted, a line about the fit."""
-        return "\n".join(filter(None, (super().__repr__(N_CHAR_MAX), describe_fit(self))))
-
-    def _repr_html_inner(self) -> str:
-        """Return the line about the fit, followed by scikit-learn's HTML representation."""
-        return _put_first(describe_fit(self), super()._repr_html_inner())
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
-        found = super()._repr_mimebundle_(**options)
-        if "text/html" in found:
-            found["text/html"] = _put_first(describe_fit(self), found["text/html"])
-        return found
-
     def _validate_params(self):
         super()._validate_params()
         choose_labeling_rule(self.inference)
@@ -460,31 +444,3 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             record_input(encoded, self)
         self.__dict__.pop("partial_fit_state_", None)
         self.__dict__.update(attributes)
-
-
-# Words for examples in ``describe_fit``, by the number of axes of their lattices.
-_LAYOUTS = {None: "graphs", 0: "rows", 1: "chains", 2: "images", 3: "volumes"}
-
-
-def describe_fit(field: Any) -> str | None:
-    """Return a line about the classes, weights and training of a fitted field, or None before ``fit``."""
-    if not hasattr(field, "learning_"):
-        return None
-    n_weights = sum(getattr(field, name).size for name in ("coef_", "intercept_", "edge_coef_"))
-    facts = [
-        f"{len(field.classes_)} classes",
-        _LAYOUTS.get(field.lattice_ndim_, f"lattices of {field.lattice_ndim_} axes"),
-        f"{n_weights} weights",
-        f"learning {field.learning_}",
-        f"inference {field.inference_}",
-    ]
-    losses = getattr(field, "loss_curve_", np.empty(0))
-    if len(losses):
-        facts.append(f"{'' if field.converged_ else 'not '}converged after {field.n_iter_} iterations")
-        if np.isfinite(losses[-1]):
-            facts.append(f"objective {losses[-1]:.5g}")
-    return f"# fitted: {', '.join(facts)}"
-
-
-def _put_first(line: str | None, html: str) -> str:
-    return html if line is None else f"<p><small>{escape(line.removeprefix('# '))}</small></p>{html}"

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklearn_crf._numbers import replace_masked_values
 from sklearn_crf._own_methods import require_classes, require_numbers, require_optional_numbers
+from sklearn_crf._reports import FitReprMixin
 from sklearn_crf._threads import count_threads, make_range_runner
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.distributed import Shards, call_on_each_shard, compute_correct_share, score_parts
@@ -100,7 +101,7 @@ def _weigh_correct_samples(mixture: Any, X: Any, y: Any, sample_weight: Any) -> 
     return (total * mixture.score(X, y, weight) if total else 0.0), total
 
 
-class FittedMixture(ClassifierMixin, BaseEstimator):
+class FittedMixture(FitReprMixin, ClassifierMixin, BaseEstimator):
     """Base class of `MultiConditionalMFA`, with the methods that only need fitted attributes."""
 
     __getstate__ = get_versioned_state

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._parameters import require_objects
-from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
+from sklearn_crf._reports import CallbackSupportMixin, FitReprMixin, fit_callbacks, warn_caller
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.distributed import Shards
 from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect
@@ -32,7 +32,7 @@ _NESTED |= {"inference": "ConjugateGradient()", "filter_bank": "FilterBank()"}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class FieldEstimator(CallbackSupportMixin, BaseEstimator):
+class FieldEstimator(FitReprMixin, CallbackSupportMixin, BaseEstimator):
     """Base class of estimators whose prediction is the mean of a regression tree field.
 
     ``fit`` reads the data, resolves the parameters into a plan, trains, and stores the fitted attributes.

@@ -1,11 +1,23 @@
 """Text and HTML of fitted fields name their classes, weights and training."""
 
+import numpy as np
 import pytest
 from field_data import noisy_blobs
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
+from sklearn_crf import (
+    TRWCRF,
+    ContrastiveCRF,
+    DenseCRF,
+    DRFClassifier,
+    M3NClassifier,
+    MultiConditionalMFA,
+    MultiLabelField,
+    RegressionTreeField,
+    RegressionTreeFieldClassifier,
+    Spatial,
+)
 
 X, Y = noisy_blobs(3, side=6)
 
@@ -28,6 +40,37 @@ def test_fitted_fields_describe_their_fit(kind):
     # Parameters alone are shown in pipelines, and of copies that are not fitted.
     assert "2 classes" not in repr(make_pipeline(field))
     assert repr(clone(field)) == before
+
+
+ROWS, TABLE = X.reshape(36, 3), Y.reshape(36, 3)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "data", "facts"),
+    [
+        (
+            DenseCRF((Spatial(3.0),), unaries="linear", max_iter=2),
+            (np.repeat(X, 4, axis=-1), Y),
+            "2 classes, images, 5 weights",
+        ),
+        (RegressionTreeField(max_depth=1, max_iter=2), (X, X), "images, "),
+        (RegressionTreeFieldClassifier(max_depth=1, max_iter=2), (X, Y), "2 classes, images, "),
+        (MultiConditionalMFA(max_iter=2), (ROWS, TABLE[:, 0]), "2 classes, 26 weights"),
+        (MultiLabelField(), (ROWS, TABLE), "3 classes, 3 edges, 15 weights, learning exact, inference map"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_all_estimators_describe_their_fit(estimator, data, facts):
+    before = repr(estimator)
+    estimator.fit(*data)
+    first, line = repr(estimator).split("\n")
+    assert first == before
+    assert facts in line
+    assert " weights" in line or " leaves" in line
+    field = getattr(estimator, "estimator_", estimator)
+    assert f"after {field.n_iter_} iterations, objective {field.loss_curve_[-1]:.5g}" in line
+    assert line.removeprefix("# ") in estimator._repr_html_()
 
 
 def test_fields_of_partial_fits_have_no_objective():
