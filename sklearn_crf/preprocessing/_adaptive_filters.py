@@ -94,7 +94,6 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         "n_strengths": [Interval(Integral, 1, None, closed="left")],
         "n_coherences": [Interval(Integral, 1, None, closed="left")],
         "shrinkage": [Interval(Real, 0, None, closed="neither")],
-        "n_jobs": [Integral, None],
     }
     period: int = 1
     _: KW_ONLY

@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY
 from functools import lru_cache
 from itertools import product
 from math import lcm
-from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -193,7 +192,6 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
     _parameter_constraints: ClassVar[dict] = {
         "bank": [StrOptions({*BANKS, "pca"}), "array-like"],
         "include_input": ["boolean"],
-        "n_jobs": [Integral, None],
     }
     bank: str | Sequence[str] | ArrayLike = "rfs"
     include_input: bool = True
@@ -286,7 +284,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
 class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
     r"""Concatenate the channels of several image transformers, :math:`[f_1(x), \ldots, f_k(x)]`."""
 
-    _parameter_constraints: ClassVar[dict] = {"transformers": [list, tuple], "n_jobs": [Integral, None]}
+    _parameter_constraints: ClassVar[dict] = {"transformers": [list, tuple]}
     transformers: Sequence[ChannelTransformer]
     _: KW_ONLY
     n_jobs: int | None = None

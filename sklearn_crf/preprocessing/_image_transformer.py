@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -173,6 +174,8 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
 
 class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
     """Base class of transformers that write float32 channels of each image, on ``n_jobs`` threads."""
+
+    _parameter_constraints: ClassVar[dict] = {"n_jobs": [Integral, None]}
 
     @property
     def period_(self) -> int:

@@ -122,7 +122,7 @@ class PatchShrinkage(PatchDenoiser, auto_wrap_output_keys=None):
     True
     """
 
-    _parameter_constraints: ClassVar[dict] = {"thresholds": ["array-like"], "n_jobs": [Integral, None]}
+    _parameter_constraints: ClassVar[dict] = {"thresholds": ["array-like"]}
     thresholds: ArrayLike = (20.0,)
     _: KW_ONLY
     n_jobs: int | None = None
@@ -220,7 +220,6 @@ class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
         "guide_threshold": [Interval(Real, 0, None, closed="left"), None],
         "search_radius": [Interval(Integral, 0, None, closed="left")],
         "patch_radius": [Interval(Integral, 0, None, closed="left")],
-        "n_jobs": [Integral, None],
     }
     bandwidths: ArrayLike = (7.0,)
     _: KW_ONLY
@@ -316,7 +315,6 @@ class PatchGroups(PatchDenoiser, auto_wrap_output_keys=None):
         "noise": [Interval(Real, SMALLEST_NOISE, None, closed="left")],
         "search_radius": [Interval(Integral, 0, None, closed="left")],
         "step": [Interval(Integral, 1, PATCH_SIDE, closed="both")],
-        "n_jobs": [Integral, None],
     }
     noise: float = 7.5
     _: KW_ONLY
