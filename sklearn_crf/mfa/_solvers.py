@@ -364,8 +364,31 @@ class _Extrapolation:
         return following, *steps.take(following)
 
 
+class _ScaledSolver(MixtureSolver):
+    """Base of solvers for parameters in units of their standard errors."""
+
+    def minimize(
+        self,
+        objective: Any,
+        start: Any,
+        *,
+        max_iter: int,
+        tol: float,
+        seed: int = 0,
+        on_iteration: Any = ignore_iterations,
+    ) -> Ascent:
+        problem = ScaledCriterion(objective, start)
+        if not np.isfinite(problem.value):
+            return Ascent(start, np.array([problem.value]), False)
+        return self._minimize(problem, max_iter, tol, seed, on_iteration)
+
+    def _minimize(self, problem: ScaledCriterion, max_iter: int, tol: float, seed: int, on_iteration: Any) -> Ascent:
+        """Minimise a criterion whose value at the start is finite."""
+        raise NotImplementedError(type(self).__name__)
+
+
 @dataclass(eq=False, repr=False)
-class ScaledLBFGS(MixtureSolver):
+class ScaledLBFGS(_ScaledSolver):
     """Limited-memory BFGS over all parameters in units of their standard errors, for any criterion.
 
     The solver stops when no entry of the scaled projected gradient exceeds ``tol``, or when 20 iterations together gain
@@ -396,20 +419,7 @@ class ScaledLBFGS(MixtureSolver):
 
     history_size: int = 20
 
-    def minimize(
-        self,
-        objective: Any,
-        start: Any,
-        *,
-        max_iter: int,
-        tol: float,
-        seed: int = 0,
-        on_iteration: Any = ignore_iterations,
-    ) -> Ascent:
-        problem = ScaledCriterion(objective, start)
-        if not np.isfinite(problem.value):
-            return Ascent(start, np.array([problem.value]), False)
-
+    def _minimize(self, problem: ScaledCriterion, max_iter: int, tol: float, seed: int, on_iteration: Any) -> Ascent:
         def callback(point: Any) -> bool:
             return on_iteration(point.fun, lambda: problem.params(point.x))
 
@@ -446,7 +456,7 @@ def _descend(
 
 
 @dataclass(eq=False, repr=False)
-class ScaledSGD(MixtureSolver):
+class ScaledSGD(_ScaledSolver):
     r"""Averaged stochastic gradient descent over mini-batches of samples, for any criterion.
 
     .. math::
@@ -493,19 +503,7 @@ class ScaledSGD(MixtureSolver):
     step_schedule: str = "sqrt"
     batch_size: int = 256
 
-    def minimize(
-        self,
-        objective: Any,
-        start: Any,
-        *,
-        max_iter: int,
-        tol: float,
-        seed: int = 0,
-        on_iteration: Any = ignore_iterations,
-    ) -> Ascent:
-        problem = ScaledCriterion(objective, start)
-        if not np.isfinite(problem.value):
-            return Ascent(start, np.array([problem.value]), False)
+    def _minimize(self, problem: ScaledCriterion, max_iter: int, tol: float, seed: int, on_iteration: Any) -> Ascent:
         losses, best, n_stale, was_stopped = [problem.value], problem.start, 0, False
 
         def after_epoch(point: Any) -> bool:
@@ -524,7 +522,7 @@ class ScaledSGD(MixtureSolver):
         minimize_sgd(
             problem.of_rows,
             problem.start,
-            len(objective.samples.X),
+            len(problem.objective.samples.X),
             step_size=self.step_size,
             schedule=self.step_schedule,
             n_epochs=max_iter,
