@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from sklearn_crf.datasets import _text, _tuning
 from sklearn_crf.datasets._uai import PathLike
+from sklearn_crf.encoding import convert_to_label_array, mask_missing_nodes
 
 _DOCUMENT = "-DOCSTART-"
 # Comments that start a document in CoNLL-U and CoNLL-2012.
@@ -134,6 +135,7 @@ def write_conll(
         UTF-8 text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
     columns : sequence of columns
         Each column is a list of sentences, which are sequences of str: words, or labels as returned by ``predict``.
+        Series are read by position, whatever their index.
     separator : str, default=" "
         Text between columns.
     documents : array-like of shape (n_sentences,), optional
@@ -144,9 +146,10 @@ def write_conll(
     Raises
     ------
     ValueError
-        If columns differ in their number of sentences or in the lengths of a sentence. Also if a sentence, entry or
-        comment could not be read back, for instance because it is empty or contains a line break or the separator, or
-        because the line of a token begins like the comments.
+        If columns differ in their number of sentences or in the lengths of a sentence, or if an entry or a document is
+        missing, such as None, NaN or a masked value. Also if a sentence, entry or comment could not be read back, for
+        instance because it is empty or contains a line break or the separator, or because the line of a token begins
+        like the comments.
 
     Examples
     --------
@@ -164,28 +167,37 @@ def write_conll(
         raise ValueError(f"separator must be a non-empty string, got {separator!r}.")
     if isinstance(columns, str) or not len(columns):
         raise ValueError(f"columns must be a list of columns, each of which is a list of sentences, got {columns!r}.")
+    # Lists are read by position, but pandas series by their index.
+    columns = [list(column) for column in columns]
     n_sentences = len(columns[0])
-    for name, values in (
-        *((f"columns[{c}]", column) for c, column in enumerate(columns)),
-        ("documents", None if documents is None else np.ravel(documents)),
-        ("comments", comments),
-    ):
+    given = None if documents is None else np.ravel(convert_to_label_array(documents))
+    notes = None if comments is None else list(comments)
+    named = {f"columns[{c}]": column for c, column in enumerate(columns)} | {"documents": given, "comments": notes}
+    for name, values in named.items():
         if values is not None and len(values) != n_sentences:
             raise ValueError(f"{name} has {len(values)} sentences, but columns[0] has {n_sentences}.")
-    given = None if documents is None else np.ravel(documents)
+    if given is not None:
+        _require_known("documents", given, "a sentence needs a document")
     # Use "O" in the last two columns, because the evaluation script would count "-X-" there as an entity.
     fillers = ["-X-"] * (len(columns) - 3) + ["O"] * 2
     mark = separator.join([_DOCUMENT, *fillers[: len(columns) - 1]])
-    prefix = _find_comment_prefix([] if comments is None else comments)
+    prefix = _find_comment_prefix(notes or [])
     lines: list[str] = []
     for i in range(n_sentences):
         if given is not None and (i == 0 or given[i] != given[i - 1]):
             lines += [mark, ""]
-        lines += [*([] if comments is None else comments[i]), *_format_lines(columns, i, separator, prefix), ""]
+        lines += [*(notes[i] if notes else []), *_format_lines(columns, i, separator, prefix), ""]
     text = "".join(f"{line}\n" for line in lines)
     if text.startswith("\ufeff"):
         raise ValueError("the first character must not be U+FEFF, which readers of UTF-8 files leave out.")
     _text.write_text(path, text)
+
+
+def _require_known(name: str, values: np.ndarray, needed: str) -> None:
+    """Raise ValueError if a value is missing."""
+    lacking = np.flatnonzero(mask_missing_nodes(values, np.nan))
+    if len(lacking):
+        raise ValueError(f"{name}[{lacking[0]}] is missing: {needed}.")
 
 
 def _find_comment_prefix(comments: Sequence[Sequence[str]]) -> str | None:
@@ -211,9 +223,15 @@ def _format_lines(columns: Sequence, i: int, separator: str, prefix: str | None)
     # prefix: beginning of all comments, or None without comments
     sentence = [column[i] for column in columns]
     for c, entries in enumerate(sentence):
-        if isinstance(entries, str) or len(entries) != len(sentence[0]):
-            found = "is a text" if isinstance(entries, str) else f"has {len(entries)} tokens"
-            raise ValueError(f"columns[{c}][{i}] {found}, but columns[0][{i}] has {len(sentence[0])} tokens.")
+        if isinstance(entries, str) or not hasattr(entries, "__len__"):
+            raise ValueError(
+                f"columns[{c}][{i}] is {entries!r}: a sentence must be a list with an entry for each token."
+            )
+        if len(entries) != len(sentence[0]):
+            raise ValueError(
+                f"columns[{c}][{i}] has {len(entries)} tokens, but columns[0][{i}] has {len(sentence[0])} tokens."
+            )
+        _require_known(f"columns[{c}][{i}]", convert_to_label_array(entries), "a token needs an entry in each column")
     if not len(sentence[0]):
         raise ValueError(f"columns[0][{i}] has no tokens, and the format cannot hold an empty sentence: leave it out.")
     splits = None if separator.isspace() and separator != "\t" else separator.encode()

@@ -134,7 +134,16 @@ def test_bad_files(tmp_path, text, message):
         ([[["a\nb"]]], {"separator": "|"}, "line break"),
         ([[["a"]], [["O"], ["O"]]], {}, r"columns\[1\] has 2 sentences, but columns\[0\] has 1"),
         ([[["a"]], [["O", "O"]]], {}, r"columns\[1\]\[0\] has 2 tokens, but columns\[0\]\[0\] has 1"),
-        ([["a"]], {}, r"columns\[0\]\[0\] is a text"),
+        ([["a"]], {}, r"columns\[0\]\[0\] is 'a': a sentence must be a list"),
+        ([[["a"], np.nan]], {}, r"columns\[0\]\[1\] is nan: a sentence must be a list"),
+        ([[["a", None]]], {}, r"columns\[0\]\[0\]\[1\] is missing: a token needs an entry"),
+        ([[np.ma.masked_array(["a", "b"], mask=[1, 0])]], {}, r"columns\[0\]\[0\]\[0\] is missing"),
+        (
+            [[["a"], ["b"]]],
+            {"documents": np.ma.masked_array([1, 2], mask=[0, 1])},
+            r"documents\[1\] is missing: a sentence needs a document",
+        ),
+        ([[["a"], ["b"]]], {"documents": [1.0, np.nan]}, r"documents\[1\] is missing"),
         ([[["a"], []]], {}, r"columns\[0\]\[1\] has no tokens"),
         ([[["-DOCSTART-"]]], {}, "pass the documents parameter instead"),
         ([], {}, "columns must be a list of columns"),
@@ -152,6 +161,17 @@ def test_what_cannot_be_written_is_named(tmp_path, columns, options, message):
     with pytest.raises(ValueError, match=message):
         write_conll(tmp_path / "a.txt", columns, **options)
     assert not (tmp_path / "a.txt").exists()
+
+
+def test_series_are_read_by_position(tmp_path):
+    pd = pytest.importorskip("pandas")
+    words, tags, comments = [["Ann", "ran"], ["He", "sat"]], [["B-PER", "O"], ["O", "O"]], [["# a"], ["# b"]]
+    write_conll(tmp_path / "a.txt", [words, tags], documents=["x", "y"], comments=comments)
+    for index in ([1, 0], [5, 6]):
+        values = [pd.Series(values, index=index) for values in (words, ["x", "y"], comments)]
+        columns = [values[0], [pd.Series(labels, index=[1, 0]) for labels in tags]]
+        write_conll(tmp_path / "b.txt", columns, documents=values[1], comments=values[2])
+        assert (tmp_path / "b.txt").read_text() == (tmp_path / "a.txt").read_text()
 
 
 @pytest.mark.parametrize("options", [{"separator": ""}, {"separator": 3}, {"comment": ""}])
