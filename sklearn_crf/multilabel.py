@@ -44,8 +44,8 @@ def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.n
 
     Parameters
     ----------
-    Y : array-like of shape (n_samples, n_labels)
-        Zeros and ones, with NaN or -1 for unknown labels.
+    Y : array-like or sparse matrix of shape (n_samples, n_labels)
+        Zeros and ones; unknown labels are NaN, None, -1 or masked.
     sample_weight : array-like of shape (n_samples,), optional
         Weights of the rows: a row of weight k is equivalent to k equal rows.
 
@@ -54,6 +54,11 @@ def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.n
     ndarray of shape (n_labels - 1, 2), int32
         Pairs of labels, the smaller label first, in sorted order.
 
+    Raises
+    ------
+    ValueError
+        If ``Y`` holds other values, or a weight is missing or negative.
+
     Examples
     --------
     >>> from sklearn_crf.multilabel import chow_liu_edges
@@ -61,10 +66,15 @@ def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.n
     array([[0, 1],
            [0, 2]], dtype=int32)
     """
-    Y = np.asarray(Y, dtype=np.float64)
-    weight = np.ones(len(Y)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    # Cells that are neither 0 nor 1 are unknown, and are ignored.
-    indicators = [np.equal(Y, value).astype(np.float64) for value in (0, 1)]
+    known, cells, values = _read_cells(Y, np.array([0, 1]))
+    if not np.isin(cells, values).all():
+        raise ValueError(
+            "Y must hold zeros and ones, and NaN or -1 for unknown labels: MultiLabelBinarizer makes them."
+        )
+    weight = encoding.validate_sample_weight(1.0 if sample_weight is None else sample_weight, len(known))
+    indicators = np.zeros((2, *known.shape))
+    for value, indicator in zip(values, indicators, strict=True):
+        indicator[known] = cells == value
     counts = np.array([[(first.T * weight).dot(second) for second in indicators] for first in indicators]) + 1
     joint = counts / counts.sum(axis=(0, 1))
     expected = joint.sum(axis=1)[:, None] * joint.sum(axis=0)[None]

@@ -351,6 +351,24 @@ def test_chow_liu_counts_the_rows_in_which_both_labels_are_known(seed):
     assert_array_equal(chow_liu_edges(labels, times), chow_liu_edges(np.repeat(labels, times, axis=0)))
 
 
+def test_chow_liu_tree_of_any_container():
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    labels, mask = rng.integers(2, size=(50, 4)), rng.random((50, 4)) < 0.4
+    under_mask = np.where(mask, labels[:, :1], labels)
+    expected = chow_liu_edges(np.where(mask, np.nan, labels))
+    assert not np.array_equal(chow_liu_edges(under_mask), expected)
+    frame = pd.DataFrame(labels).astype("Int64").mask(mask)
+    for given in (np.ma.masked_array(under_mask, mask=mask), frame, np.where(mask, None, labels)):
+        assert_array_equal(chow_liu_edges(given), expected)
+    assert_array_equal(chow_liu_edges(sp.csr_array(labels)), chow_liu_edges(labels.astype(bool)))
+    weight = np.ma.masked_array(np.ones(50), mask=np.arange(50) == 3)
+    with pytest.raises(ValueError, match=r"sample_weight .*NaN"):
+        chow_liu_edges(labels, weight)
+    with pytest.raises(ValueError, match="Y must hold zeros and ones"):
+        chow_liu_edges(labels + 1)
+
+
 def test_marks_of_unknown_labels_agree():
     pd = pytest.importorskip("pandas")
 
