@@ -37,7 +37,8 @@ class StratifiedLatticeKFold(BaseCrossValidator):
     scikit-learn's ``StratifiedKFold`` needs one label per example. Here example i has a histogram :math:`h_{ic}`: its
     number of nodes of class c, divided by the number in all examples. Examples are assigned to folds in descending
     order of :math:`\|h_i\|`. An example is assigned to the fold, among folds that are not full, that minimises
-    :math:`\sum_f \sum_c (\sum_{i \in f} h_{ic})^2`. The sizes of folds differ by at most one example.
+    :math:`\sum_f \sum_c (\sum_{i \in f} h_{ic})^2`. The sizes of folds differ by at most one example. Examples without
+    labelled nodes do not change the folds of other examples.
 
     Parameters
     ----------
@@ -105,24 +106,23 @@ class StratifiedLatticeKFold(BaseCrossValidator):
 
     def _assign_folds(self, histograms):
         """Assign each example to a fold; return the index of the fold of each example."""
-        n_examples = len(histograms)
-        order = np.arange(n_examples)
-        if self.shuffle:
-            order = check_random_state(self.random_state).permutation(n_examples)
         norm = (histograms**2).sum(axis=1)
-        order = order[np.argsort(-norm[order], kind="stable")]
         total = np.zeros((self.n_splits, histograms.shape[1]))
-        room = np.full(self.n_splits, n_examples // self.n_splits)
-        room[: n_examples % self.n_splits] += 1
-        fold = np.empty(n_examples, dtype=np.int64)
-        for i in order:
-            # Half the increase of the sum of squares, up to a constant. Ties go to the fold with most free places.
-            growth = np.where(room > 0, total @ histograms[i], np.inf)
-            ties = np.flatnonzero(growth <= growth.min() + 1e-12)
-            chosen = ties[np.argmax(room[ties])]
-            fold[i] = chosen
-            total[chosen] += histograms[i]
-            room[chosen] -= 1
+        room, fold = np.zeros(self.n_splits, dtype=np.int64), np.empty(len(histograms), dtype=np.int64)
+        rng, places = check_random_state(self.random_state), np.arange(len(histograms)) % self.n_splits
+        # Examples without labels, such as empty ones, come last, so that they do not change the folds of the others.
+        for order in (np.flatnonzero(norm > 0), np.flatnonzero(norm == 0)):
+            own, places = np.split(places, [len(order)])
+            room += np.bincount(own, minlength=self.n_splits)
+            order = rng.permutation(order) if self.shuffle else order
+            for i in order[np.argsort(-norm[order], kind="stable")]:
+                # Half the increase of the sum of squares, up to a constant. Ties go to the fold with most free places.
+                growth = np.where(room > 0, total @ histograms[i], np.inf)
+                ties = np.flatnonzero(growth <= growth.min() + 1e-12)
+                chosen = ties[np.argmax(room[ties])]
+                fold[i] = chosen
+                total[chosen] += histograms[i]
+                room[chosen] -= 1
         return fold
 
 

@@ -47,6 +47,21 @@ def test_folds_partition_the_examples(n_splits, n_examples, seed, shuffle):
     assert max(sizes) - min(sizes) <= 1
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("where", [[0], [3, 3, 10], [11] * 7])
+def test_examples_without_labels_do_not_change_the_folds_of_others(where, shuffle):
+    rng = np.random.default_rng(0)
+    y = [rng.integers(3, size=rng.integers(1, 6)) for _ in range(11)]
+    splitter = StratifiedLatticeKFold(3, shuffle=shuffle, random_state=0, missing_label=-1)
+    expected = [test.tolist() for _, test in splitter.split(y, y)]
+    numbers = np.insert(np.arange(11), where, -1).tolist()
+    for extra in (np.empty(0, dtype=int), np.full(2, -1)):
+        more = [extra if i < 0 else y[i] for i in numbers]
+        found = [test for _, test in splitter.split(more, more)]
+        assert [[numbers[i] for i in test if numbers[i] >= 0] for test in found] == expected
+        assert np.ptp([len(test) for test in found]) <= 1
+
+
 def test_labels_are_balanced_where_plain_folds_are_not():
     rng = np.random.default_rng(0)
     # Sorted by class, like many files on a disk.

@@ -19,7 +19,7 @@ from sklearn_crf._numbers import as_reals
 from sklearn_crf._options import options
 from sklearn_crf._own_methods import require_classes
 from sklearn_crf._versions import HoldsOptions, get_versioned_state, restore_versioned_state
-from sklearn_crf.encoding import make_object_array
+from sklearn_crf.encoding import has_nodes, make_object_array
 from sklearn_crf.model_selection import cross_val_predict
 from sklearn_crf.preprocessing import _node_transformer
 from sklearn_crf.preprocessing._frame_output import FrameOutput
@@ -184,8 +184,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         if isinstance(self.cv, str):
             return self.transform(X)
         layout, examples, _ = _node_transformer.read_nodes(X)
-        n_examples = examples.shape[0] if hasattr(examples, "shape") else len(examples)
-        if isinstance(self.cv, Integral) and int(self.cv) > n_examples and layout != "nodes":
+        if layout != "nodes" and isinstance(self.cv, Integral) and int(self.cv) > sum(map(has_nodes, examples)):
             return self._replace_features(X, self._cross_validate_parts(examples, y, self.cv))
         # scikit-learn stratifies folds of rows. For lattices, cross_val_predict stratifies by the fractions of classes.
         cv = check_cv(self.cv, y, classifier=True) if layout == "nodes" else self.cv
@@ -215,9 +214,8 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
                 f"cv={n_folds} needs at least as many nodes as folds, but X has {len(rows)}: use fewer folds."
             )
         found = self._compute_left_out_scores(rows, parts, n_folds)
-        return make_object_array(
-            [np.concatenate([part for part, j in zip(found, owner, strict=True) if j == i]) for i in range(len(labels))]
-        )
+        of_example = [[part for part, j in zip(found, owner, strict=True) if j == i] for i in range(len(labels))]
+        return make_object_array([np.concatenate(own or [found[0][:0]]) for own in of_example])
 
     def transform(self, X: ArrayLike) -> np.ndarray:
         """Score each node by the classifier that was fitted on all examples.

@@ -75,6 +75,19 @@ def test_layouts():
     assert all(isinstance(x, Example) and x.graph is old.graph for x, old in zip(kept, examples, strict=True))
 
 
+@pytest.mark.parametrize("n_examples", [2, 4, 8])
+def test_empty_examples_do_not_change_scores(n_examples):
+    rng = np.random.default_rng(0)
+    y = [rng.integers(3, size=9) for _ in range(n_examples)]
+    X = [np.eye(3)[labels] + rng.normal(size=(9, 3)) for labels in y]
+    expected = ClassifierScores(LogisticRegression()).fit_transform(X, y)
+    more = [X[0], np.empty((0, 3)), *X[1:], np.empty((0, 3))], [y[0], y[0][:0], *y[1:], y[0][:0]]
+    found = ClassifierScores(LogisticRegression()).fit_transform(*more)
+    assert found[1].shape == found[-1].shape == (0, expected[0].shape[1])
+    for here, there in zip([found[0], *found[2:-1]], expected, strict=True):
+        np.testing.assert_array_equal(here, there)
+
+
 def test_passthrough_and_names():
     scores = ClassifierScores(LogisticRegression(), cv=2, passthrough=True)
     found = scores.fit_transform(CHAINS, LABELS)
