@@ -39,8 +39,8 @@ def group_rows(rows: Any, groups: str | list[str] | Any, time: str | Any = None)
     Raises
     ------
     ValueError
-        If ``groups`` or ``time`` differs in length from ``rows``, a column does not exist, or a row lacks a group or
-        time.
+        If ``groups`` or ``time`` differs in length from ``rows``, a column does not exist, a row lacks a group or time,
+        or columns are given by their names and a column occurs twice in ``rows``.
 
     See Also
     --------
@@ -136,10 +136,13 @@ def _are_names(groups: Any, rows: Any) -> bool:
 def _select_column(argument: str, names: str | list[str], rows: Any) -> Any:
     """Return a single column of a frame, or several columns, by name."""
     is_frame = hasattr(rows, "columns")
+    held = list(rows.columns) if is_frame else f"rows is a {type(rows).__name__}, not a data frame"
     for name in [names] if isinstance(names, str) else names:
         if not is_frame or name not in rows.columns:
-            held = f"{list(rows.columns)}" if is_frame else f"rows is a {type(rows).__name__}, not a data frame"
             raise ValueError(f"{argument}={name!r} is no column of the table rows: {held}.")
+    if len(set(held)) < len(held):
+        twice = sorted({name for name in held if held.count(name) > 1}, key=str)
+        raise ValueError(f"rows has a column twice: {twice}. Rename the columns, or pass {argument} as an array.")
     return rows[names]
 
 

@@ -176,3 +176,13 @@ def test_groups_of_rows_may_have_the_names_of_columns():
     for groups in (["a", "a"], ["a", "c"], np.array(["a", "b"])):
         parts = group_rows(table, groups)
         assert [list(part.columns) for part in parts] == [["a", "b"]] * len(set(groups))
+
+
+def test_columns_of_equal_names_are_an_error_only_if_columns_are_given_by_name():
+    pd = pytest.importorskip("pandas")
+    rows = pd.DataFrame([["s", 2, 3], ["s", 4, 5]], columns=["g", "x", "x"])
+    for options in ({"groups": "g"}, {"groups": ["g"]}, {"groups": [0, 0], "time": "g"}, {"groups": "x"}):
+        with pytest.raises(ValueError, match=r"rows has a column twice: \['x'\]. Rename the columns, or pass"):
+            group_rows(rows, **options)
+    (part,) = group_rows(rows, rows["g"])
+    assert part.to_numpy().tolist() == rows.to_numpy().tolist()
