@@ -14,7 +14,7 @@ cimport cython
 from cpython cimport array as c_array
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.ref cimport PyObject
-from libc.math cimport fabs
+from libc.math cimport INFINITY, fabs
 from libc.stdint cimport int32_t
 
 import numpy as np
@@ -181,9 +181,13 @@ cdef class _TokenReader:
         return self.add(column, 1.0)
 
     cdef int add_number(self, object value, _Name entry) except -1:
-        cdef double number = value
+        cdef double number
+        try:
+            number = value
+        except OverflowError:  # an int of more than 1024 bits, which may have too many digits for an error message
+            number = INFINITY
         if not fabs(number) <= self.largest:
-            raise ValueError(f"the value of {entry.full!r} must be finite, not NaN or infinity, got {value!r}.")
+            raise ValueError(f"the value of {entry.full!r} must be finite, not NaN or infinity, got {number!r}.")
         if entry.number is None:
             entry.number = self.column_of(entry.full)
         return self.add(entry.number, number)
@@ -192,10 +196,11 @@ cdef class _TokenReader:
         if isinstance(value, str):
             return self.add(self.column_of(f"{entry.full}{self.separator}{value}"), 1.0)
         if isinstance(value, (Number, np.bool_)):
-            return self.add_number(float(value), entry)
+            return self.add_number(value, entry)
         if isinstance(value, Mapping):
             return self.add_mapping(dict(value), entry)
-        if isinstance(value, bytes) or not hasattr(value, "__iter__"):
+        # Arrays without axes have __iter__, but cannot be iterated.
+        if isinstance(value, bytes) or not hasattr(value, "__iter__") or getattr(value, "ndim", 1) == 0:
             raise TypeError(
                 f"the value of {entry.full!r} must be a string, a number, a mapping or an iterable of strings, "
                 f"got {value!r}."

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -69,6 +70,10 @@ def test_unknown_names_are_left_out_and_rare_ones_on_request():
         ([[{"a": 1}, {"a": {"b": None}}]], r"X\[0\]\[1\]: the value of 'a:b' must"),
         ([[{"a": [1]}]], r"a feature in an iterable of 'a' must be a string, got 1"),
         ([[{"a": 1j}]], r"X\[0\]\[0\]"),
+        ([[{"a": 10**400}]], r"X\[0\]\[0\]: the value of 'a' must be finite, not NaN or infinity, got inf"),
+        ([[{"a": 1, "b": 10**5000}]], r"X\[0\]\[0\]: the value of 'b' must be finite"),
+        ([[{"a": Fraction(10**400)}]], r"X\[0\]\[0\]: the value of 'a' must be finite"),
+        ([[{"a": np.array(2.0)}]], r"X\[0\]\[0\]: the value of 'a' must be a string, a number, .* got array\(2"),
     ],
 )
 def test_what_is_refused(X, message):
