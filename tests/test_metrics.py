@@ -83,11 +83,22 @@ def test_strings():
 
 
 def test_weights_per_example_and_per_node():
+    pd = pytest.importorskip("pandas")
     weight = np.array([1.0, 0.0, 3.0])
     per_node = [np.full(size, w) for size, w in zip(SIZES, weight, strict=True)]
     expected = accuracy_score(FLAT_TRUE, FLAT_PRED, sample_weight=np.concatenate([w.ravel() for w in per_node]))
     assert node_accuracy_score(TRUE, PRED, sample_weight=weight) == expected
     assert node_accuracy_score(TRUE, PRED, sample_weight=per_node) == expected
+    assert (
+        node_accuracy_score(TRUE, PRED, sample_weight=pd.Series(weight, index=[2, 0, 1], dtype="Float64")) == expected
+    )
+    # Weights of nodes without a label may be masked.
+    lacking = [labels.astype(object) for labels in TRUE]
+    lacking[0].flat[0] = None
+    masked = [np.ma.masked_array(own, mask=labels == None) for own, labels in zip(per_node, lacking, strict=True)]  # noqa: E711
+    assert node_accuracy_score(lacking, PRED, sample_weight=masked) == node_accuracy_score(
+        lacking, PRED, sample_weight=per_node
+    )
     assert node_accuracy_score(FLAT_TRUE[:2], FLAT_PRED[:2], sample_weight=[1, 3]) == accuracy_score(
         FLAT_TRUE[:2], FLAT_PRED[:2], sample_weight=[1, 3]
     )
@@ -103,6 +114,15 @@ def test_weights_per_example_and_per_node():
         (TRUE, [*PRED[:2], PRED[2].ravel()], {}, r"y_pred\[2\] has shape \(4,\), but y_true\[2\] has shape \(2, 2\)"),
         (TRUE, PRED, {"sample_weight": [1, 2]}, "sample_weight has 2 examples"),
         (TRUE, PRED, {"sample_weight": [np.ones(7)] * 3}, "one number per example or per node"),
+        (
+            TRUE,
+            PRED,
+            {"sample_weight": np.ma.masked_array([1.0, 2.0, 1.0], mask=[1, 0, 0])},
+            "sample_weight .* found NaN",
+        ),
+        (TRUE, PRED, {"sample_weight": [np.ma.masked_all(SIZES[0]), 1.0, 1.0]}, "sample_weight .* found NaN"),
+        (TRUE, PRED, {"sample_weight": [None, 1.0, 1.0]}, "sample_weight .* found NaN"),
+        (TRUE, PRED, {"sample_weight": ["1", "2", "1"]}, "sample_weight must hold numbers, got strings"),
         ([np.full(3, -1)], [np.zeros(3)], {"missing_label": -1}, "no label at all"),
         ([0, 1], [0, 1, 1], {}, "shape"),
         ([], [], {}, "no label at all"),

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.metrics import accuracy_score, classification_report, f1_score, jaccard_score
 
 from sklearn_crf import encoding
+from sklearn_crf._numbers import as_reals
 from sklearn_crf._parameters import get_missing_label
 
 
@@ -38,16 +39,17 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
     return true, pred, None if weight is None else _concatenate(weight, keep, "sample_weight")
 
 
-def _separate_examples(y, name):
-    """Return a list with one label array for each example, or with a single array if y is flat."""
+def _separate_examples(y, name, read=encoding.convert_to_label_array):
+    """Return a list with one array for each example, or with a single array if y is flat."""
+    # read: callable(values) -> array
     y = y if isinstance(y, list | tuple) else encoding.convert_to_label_array(y)
     if encoding.count_examples(y, name) and np.ndim(y[0]) == 0:
-        return [encoding.convert_to_label_array(y)]
-    return [encoding.convert_to_label_array(part) for part in y]
+        return [read(y)]
+    return [read(part) for part in y]
 
 
 def _spread_node_weight(sample_weight, true):
-    weight = _separate_examples(sample_weight, "sample_weight")
+    weight = _separate_examples(sample_weight, "sample_weight", lambda values: as_reals(values, "sample_weight"))
     if len(true) > 1 and len(weight) == 1 and weight[0].ndim == 1:
         weight = list(weight[0])
     if len(weight) != len(true):
@@ -172,8 +174,6 @@ def _check_weights(weight):
     """Check the weights of nodes, and rescale them if their sum would overflow."""
     if weight is None:
         return None
-    if weight.dtype.kind not in "biuf":
-        raise ValueError(f"sample_weight must be numbers, got {weight.dtype}.")
     if not np.all(np.isfinite(weight)):
         raise ValueError("sample_weight must be finite, found NaN or infinity.")
     if np.any(weight < 0) or not np.any(weight):
