@@ -107,7 +107,11 @@ def _read_colours(io: Any, path: Path) -> np.ndarray:
 
 def _read_image(io: Any, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     """Read an image file as grey values (H, W) or colours (H, W, 3), and its alpha channel (H, W) or None."""
-    image = _read_pixels(io, path)
+    try:
+        image = _read_pixels(io, path)
+    except Exception as error:  # readers raise errors of any type, such as SyntaxError, for damaged files
+        reason, *_ = str(error).splitlines() or [type(error).__name__]
+        raise ValueError(f"{path} cannot be read as an image ({reason}).") from error
     image = image[0] if image.ndim == 4 and len(image) == 1 else image
     if image.ndim == 2:
         return image, None

@@ -88,6 +88,15 @@ def test_masks_without_missing_pixels_are_errors(files, n_channels, capsys):
     assert "draw the missing pixels in white" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kept", [slice(2), slice(12), slice(60), slice(-200)])
+def test_damaged_files_are_named(files, kept, capsys):
+    damaged = files / "damaged.png"
+    damaged.write_bytes((files / "photo.png").read_bytes()[kept])
+    with pytest.raises(SystemExit):
+        main(["restore", str(damaged), str(files / "out.png")])
+    assert f"{damaged} cannot be read as an image" in capsys.readouterr().err
+
+
 def test_failed_writing_keeps_the_former_file(files, monkeypatch):
     former = (files / "mask.png").read_bytes()
 
