@@ -94,7 +94,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     warm_start : bool, default=False
         Start from the previous fit instead of from ``init``.
     random_state : int, RandomState instance or None, default=None
-        Determines the seeds of the restarts.
+        Determines the seeds of the restarts. With a fixed seed, starts still depend on the order of the samples.
     n_jobs : int or None, default=None
         Number of threads, over restarts in training and over samples in prediction. Results do not depend on it.
     verbose : int, default=0

@@ -98,7 +98,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     warm_start : bool, default=False
         Whether ``fit`` continues from the field of the last call.
     random_state : int, RandomState instance or None, default=None
-        Determines the random tests and samples.
+        Determines the random tests and samples. With a fixed seed, they still depend on the order of the examples.
     n_jobs : int or None, default=None
         Number of threads over images, types and rows; results do not depend on it.
     verbose : int, default=0

@@ -98,7 +98,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     warm_start : bool, default=False
         Whether ``fit`` continues from the field of the last call. A larger ``max_depth`` then deepens its trees.
     random_state : int, RandomState instance or None, default=None
-        Determines the random tests and samples.
+        Determines the random tests and samples. With a fixed seed, they still depend on the order of the examples.
     n_jobs : int or None, default=None
         Number of threads over images, types and rows; results do not depend on it.
     verbose : int, default=0
@@ -236,11 +236,12 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Parameters
         ----------
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
-            Images with F channels, in any unit. Volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) are
-            possible too. NaN marks missing pixels of images. With ``corruption``, X holds the images before corruption.
-            Lists of (H, W) in X and y are grey images, unless ``window`` says that they are chains. Downsampled images
-            are smaller than the images of y. For data larger than memory, or on a cluster, pass
-            :class:`~sklearn_crf.Shards`, which include y.
+            Images with F channels, in any unit. If this is not the unit of y, training takes more iterations and may
+            end with larger errors. Volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) are possible too. NaN
+            marks missing pixels of images. With ``corruption``, X holds the images before corruption. Lists of (H, W)
+            in X and y are grey images, unless ``window`` says that they are chains. Downsampled images are smaller than
+            the images of y. For data larger than memory, or on a cluster, pass :class:`~sklearn_crf.Shards`, which
+            include y.
         y : array-like of shape (n, H, W) or (n, H, W, D), or list of such images
             Values to predict. Unknown values are NaN, except for the exact likelihood. With ``corruption`` or
             ``degradation``, None uses X as y; images without an axis of channels, (n, H, W) or list of (H, W), are then
