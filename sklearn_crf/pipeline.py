@@ -15,6 +15,9 @@ from sklearn_crf.estimators._joint_results import Certificates
 
 __all__ = ["make_pipeline"]
 
+# Words of errors that scikit-learn raises for arrays of more than two axes, and for lists of different lengths.
+_NOT_ROWS = "while dim <= 2 is required by", "inhomogeneous shape"
+
 
 def _last_step_has(method: str) -> Callable:
     def check(self: pipeline.Pipeline) -> bool:
@@ -42,6 +45,16 @@ class FieldPipeline(pipeline.Pipeline):
         before = missing_label_of_field.set(get_missing_label(self.steps[-1][1]))
         try:
             return super().fit(X, y, **params)
+        except ValueError as error:
+            rows_only = next(
+                (step for _, step in self.steps[:-1] if type(step).__module__.startswith("sklearn.")), None
+            )
+            if rows_only is None or not any(words in str(error) for words in _NOT_ROWS):
+                raise
+            raise ValueError(
+                f"{type(rows_only).__name__} transforms rows, but X contains sequences, images or volumes: wrap the "
+                f"step, as in NodeTransformer({rows_only!r}) of sklearn_crf.preprocessing."
+            ) from error
         finally:
             missing_label_of_field.reset(before)
 

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.preprocessing import StandardScaler
 
 from sklearn_crf import (
     TRWCRF,
@@ -31,6 +32,7 @@ from sklearn_crf.learning import MaxMargin
 from sklearn_crf.metrics import entity_scores, flatten_nodes, node_accuracy_score
 from sklearn_crf.model_selection import coupling_audit
 from sklearn_crf.models import PairwiseModel, score
+from sklearn_crf.pipeline import make_pipeline
 from sklearn_crf.potentials import PairwiseTables, Segments
 from sklearn_crf.preprocessing import (
     ClassifierScores,
@@ -516,7 +518,23 @@ WRONG = {
     ),
     "a regressor as a classifier": (
         lambda: ClassifierScores(Ridge()).fit(CHAINS, TAGS),
-        "is not a method of Ridge",
+        "is not a method of Ridge, .* pass a classifier, such as LogisticRegression",
+    ),
+    "a scaler of rows before a field": (
+        lambda: make_pipeline(StandardScaler(), TRWCRF()).fit(CHAINS, TAGS),
+        r"wrap the step, as in NodeTransformer\(StandardScaler\(\)\)",
+    ),
+    "a scaler of rows before a field, lists of different lengths": (
+        lambda: make_pipeline(StandardScaler(), TRWCRF()).fit([np.ones((2, 1)), np.ones((3, 1))], [[0, 1], [0, 1, 1]]),
+        r"wrap the step, as in NodeTransformer\(StandardScaler\(\)\)",
+    ),
+    "X and y swapped": (
+        lambda: TRWCRF().fit(np.zeros((2, 3)), np.zeros((2, 3, 4))),
+        "y should be a 1d array, .* Are X and y swapped",
+    ),
+    "an object that holds no numbers": (
+        lambda: TRWCRF().fit([object()], [[1]]),
+        r"X\[0\] is of type object: examples must be arrays of numbers, or Example",
     ),
     "a classifier to be called": (
         lambda: ClassifierScores(RandomForestClassifier).fit(CHAINS, TAGS),

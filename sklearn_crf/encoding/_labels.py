@@ -166,14 +166,14 @@ def _read_rows(y, encoded, missing_label, name):
     if missing_label is None:
         array = np.asarray(y)
         if array.dtype.kind in "fc":
-            check_array(y, ensure_2d=False, dtype=None, input_name=name)
+            check_array(y, ensure_2d=False, allow_nd=True, dtype=None, input_name=name)
     if isinstance(y, list | tuple):
         y = _read_list(y)
-    if getattr(y, "ndim", 1) == 2 and y.shape[1] > 1:
+    if getattr(y, "ndim", 1) >= 2 and y.shape[1] > 1:
         raise ValueError(
             f"{name} should be a 1d array, got an array of shape {y.shape} instead: X holds plain rows with one label "
             "each. Use MultiLabelField for several labels per row; images and chains need an axis of features, "
-            "X[..., np.newaxis]."
+            f"X[..., np.newaxis].{' Are X and y swapped?' if y.ndim > 2 else ''}"
         )
     y = column_or_1d(y, warn=True)
     check_consistent_length(encoded.array, y)

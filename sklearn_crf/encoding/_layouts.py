@@ -1,7 +1,7 @@
 """Layouts of X: an array of rows, an array of lattices, or a list of examples."""
 
 from itertools import pairwise
-from numbers import Integral
+from numbers import Integral, Number
 from typing import Any
 
 import numpy as np
@@ -281,6 +281,8 @@ def require_numeric_table(X):
         except ValueError:
             # Lists of different lengths cause an error later, in scikit-learn's validation.
             return
+        if X.ndim == 1 and X.dtype == object and len(X) and not isinstance(X[0], Number | str | None):
+            raise ValueError(f"X[0] is of type {type(X[0]).__name__}: examples must be arrays of numbers, or Example.")
         require_numbers(X, "X")
 
 

@@ -284,9 +284,10 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         found = "predict_proba" if self.method == "predict_log_proba" else self.method
         if not hasattr(estimator, found):
             others = [method for method in _METHODS if hasattr(estimator, method)]
+            remedy = "choose one of its methods, or wrap the classifier in CalibratedClassifierCV"
             raise ValueError(
                 f"method={self.method!r} is not a method of {type(estimator).__name__}, which has {others}: "
-                "choose one of its methods, or wrap the classifier in CalibratedClassifierCV."
+                f"{remedy if others else 'pass a classifier, such as LogisticRegression()'}."
             )
         return found
 
