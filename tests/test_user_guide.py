@@ -1,5 +1,6 @@
 """User guide: examples run as printed, and lines and pages are not too long."""
 
+import ast
 import doctest
 import re
 from pathlib import Path
@@ -46,6 +47,16 @@ def test_code_fits_its_box(page):
 @pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
 def test_a_page_of_the_guide_is_short(page):
     assert len(page.read_text(encoding="utf-8").split()) <= MAX_WORDS
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.parent.glob("examples/**/plot_*.py")), ids=lambda path: path.stem)
+def test_examples_print_and_draw_their_results(path):
+    source = path.read_text(encoding="utf-8")
+    called = {ast.unparse(node.func) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)}
+    assert {"print", "plt.show"} <= called
+    # Results change with the package, so the text leaves them to the output.
+    text = [ast.get_docstring(ast.parse(source)), *(line for line in source.splitlines() if line.startswith("#"))]
+    assert not re.findall(r"\d\.\d+ ?%?|\d\d ?% (?:of|wrong|right)", "\n".join(text))
 
 
 def picture_paths(page):

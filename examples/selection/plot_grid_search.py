@@ -52,7 +52,8 @@ grid = [
     {"field__learning": ["spa"], "field__inference": ["map"]},
 ]
 search = GridSearchCV(pipeline, grid, cv=3, n_jobs=2).fit(X_train, y_train)
-print("best:", search.best_params_)
+for name, value in search.best_params_.items():
+    print(f"best {name}: {value}")
 print(f"right on new images: {100 * search.score(X_test, y_test):.2f} %")
 
 # %%
