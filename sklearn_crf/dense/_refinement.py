@@ -59,9 +59,9 @@ def refine(
         range of the other colours.
     lattice_ndim : int, default=None
         Number of axes of the lattice: 2 for images, 3 for volumes. None uses all axes of ``probabilities`` except the
-        last. If this leaves three or more axes, ``lattice_ndim`` or ``spacing`` must be given. If ``probabilities`` has
-        an additional first axis, this axis enumerates images or volumes. They are refined one by one, with a common
-        range of colours.
+        last, or the axes of the first element of a list of images or volumes. If an array leaves three or more axes,
+        ``lattice_ndim`` or ``spacing`` must be given. If ``probabilities`` has an additional first axis, this axis
+        enumerates images or volumes. They are refined one by one, with a common range of colours.
     spacing : sequence of float, optional
         Distance between neighbours along each axis of the lattice.
     clip : float, default=1e-5
@@ -108,6 +108,10 @@ def refine(
     if kernels is None:
         kernels = (Spatial(3.0),) if image is None else (Spatial(3.0), Bilateral(80.0, 13.0))
     check_kernels(kernels)
+    if lattice_ndim is None and isinstance(probabilities, list | tuple) and probabilities:
+        n_axes = getattr(probabilities[0], "ndim", 0)
+        # Arrays of fewer axes may be the rows of one image.
+        lattice_ndim = n_axes - 1 if n_axes > 2 else None
     probabilities = _check_probabilities(probabilities)
     if logits and probabilities.shape[-1] == 1:
         raise ValueError(
@@ -134,6 +138,7 @@ def refine(
         model = DenseModel(example.rows, filters, np.array([kernel.weight for kernel in kernels]))
         return DenseMeanField(max_iter=max_iter).node_marginals(model, n_threads=n_threads).reshape(probabilities.shape)
 
+    _require_last_axis_of_classes_in_images(probabilities.shape, () if image is None else np.shape(image))
     with limit_blas_threads():
         if not _are_many(probabilities, lattice_ndim, spacing):
             return refined(probabilities, image)
@@ -157,6 +162,17 @@ def _require_last_axis_of_classes(probabilities: np.ndarray, image_shape: tuple)
         raise ValueError(
             f"probabilities of shape {shape} have the classes first, but the classes must be the last axis: pass "
             "np.moveaxis(probabilities, 0, -1)."
+        )
+
+
+def _require_last_axis_of_classes_in_images(shape: tuple, image_shape: tuple) -> None:
+    """Raise ValueError if probabilities are batches of a network, (n_images, n_classes, height, width)."""
+    # The image may be one image, or have a first axis of images.
+    lattices = image_shape[:2], image_shape[1:3]
+    if len(shape) == 4 and shape[2:] in lattices and shape[1:3] not in lattices:
+        raise ValueError(
+            f"probabilities of shape {shape} have the classes before the pixels, but the classes must be the last "
+            "axis: pass np.moveaxis(probabilities, 1, -1) and lattice_ndim=2."
         )
 
 

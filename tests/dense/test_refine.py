@@ -226,8 +226,21 @@ def test_several_lattices_are_not_one_lattice(shape):
             refine(probabilities, kernels=kernels)
 
 
+def test_a_list_holds_images():
+    probabilities, image, _ = picture((6, 8))
+    other = probabilities[::-1].copy()
+    found = refine([probabilities, other], [image, image])
+    assert_array_equal(found, refine(np.stack([probabilities, other]), np.stack([image, image]), lattice_ndim=2))
+    # Lists of lists, and lists of rows, are one image.
+    assert_array_equal(refine(probabilities.tolist(), image), refine(probabilities, image))
+    assert_array_equal(refine(list(probabilities), image), refine(probabilities, image))
+
+
 def test_invalid_input():
     probabilities, image, _ = picture()
+    for images in (image, image[np.newaxis], [image]):
+        with pytest.raises(ValueError, match=r"classes before the pixels, .*moveaxis\(probabilities, 1, -1\)"):
+            refine(probabilities.transpose(2, 0, 1)[np.newaxis], images)
     with pytest.raises(ValueError, match=r"classes first, but the classes must be the last axis"):
         refine(probabilities.transpose(2, 0, 1), image)
     with pytest.raises(ValueError, match=r"at pixel \(0, 0\) they add up"):
