@@ -1,4 +1,4 @@
-"""Discriminative random fields with the scikit-learn interface."""
+"""Conditional (discriminative) random fields with the scikit-learn interface."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
