@@ -87,8 +87,8 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     ...     scale=0.7, size=(12, 6, 6, 1)
     ... )
     >>> calibrated = TemperatureScaling(M3NClassifier(random_state=0), cv=3).fit(X, y)
-    >>> bool(calibrated.log_loss_[1] < calibrated.log_loss_[0])
-    True
+    >>> print("{:.2f} before, {:.2f} after".format(*calibrated.log_loss_))
+    0.30 before, 0.26 after
     >>> calibrated.predict_proba(X).shape
     (12, 6, 6, 2)
     """

@@ -154,8 +154,8 @@ class DenseCRF(FitReprMixin, CallbackSupportMixin, ClassifierMixin, BaseEstimato
     >>> scores = np.eye(2)[y.astype(int)] + rng.normal(size=(*y.shape, 2))
     >>> X = [DenseExample(*both) for both in zip(scores, image)]
     >>> field = DenseCRF([Bilateral(5.0, 20.0)]).fit(X[:3], y[:3])
-    >>> field.score(X[3:], y[3:]) > 0.95
-    True
+    >>> print(f"{field.score(X[3:], y[3:]):.2f}")
+    1.00
     """
 
     __getstate__ = get_versioned_state

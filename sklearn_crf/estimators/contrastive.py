@@ -63,13 +63,15 @@ class ContrastiveCRF(FieldClassifier):
     >>> X = y[..., np.newaxis] + np.random.default_rng(0).normal(
     ...     scale=0.5, size=(20, 8, 8, 1)
     ... )
-    >>> ContrastiveCRF(random_state=0).fit(X[:10], y[:10]).score(X[10:], y[10:]) > 0.9
-    True
+    >>> print(
+    ...     f"{ContrastiveCRF(random_state=0).fit(X[:10], y[:10]).score(X[10:], y[10:]):.2f}"
+    ... )
+    0.95
 
     Pseudolikelihood alone overrates the neighbours here, so all nodes get the same label:
 
     >>> from sklearn_crf.learning import ContrastiveTraining
     >>> alone = ContrastiveCRF(learning=ContrastiveTraining(generator=None))
-    >>> alone.fit(X[:10], y[:10]).score(X[10:], y[10:]) < 0.3
-    True
+    >>> print(f"{alone.fit(X[:10], y[:10]).score(X[10:], y[10:]):.2f}")
+    0.25
     """

@@ -45,6 +45,8 @@ class DRFClassifier(FieldClassifier):
     >>> X = y[..., np.newaxis] + np.random.default_rng(0).normal(
     ...     scale=0.5, size=(20, 8, 8, 1)
     ... )
-    >>> DRFClassifier(inference="map").fit(X[:10], y[:10]).score(X[10:], y[10:]) > 0.95
-    True
+    >>> print(
+    ...     f"{DRFClassifier(inference='map').fit(X[:10], y[:10]).score(X[10:], y[10:]):.2f}"
+    ... )
+    0.97
     """

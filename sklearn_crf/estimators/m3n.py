@@ -64,6 +64,8 @@ class M3NClassifier(FieldClassifier):
     >>> X = y[..., np.newaxis] + np.random.default_rng(0).normal(
     ...     scale=0.5, size=(20, 8, 8, 1)
     ... )
-    >>> M3NClassifier(random_state=0).fit(X[:10], y[:10]).score(X[10:], y[10:]) > 0.95
-    True
+    >>> print(
+    ...     f"{M3NClassifier(random_state=0).fit(X[:10], y[:10]).score(X[10:], y[10:]):.2f}"
+    ... )
+    0.98
     """

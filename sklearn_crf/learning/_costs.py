@@ -50,8 +50,8 @@ class ErrorCost(HoldsOptions):
     >>> y[:, 2:4, 2:4] = 1
     >>> X = (y + 0.3 * np.random.default_rng(0).normal(size=y.shape))[..., np.newaxis]
     >>> field = M3NClassifier(cost=ErrorCost(edges="boundary"))
-    >>> bool(field.fit(X, y).score(X, y) > 0.95)
-    True
+    >>> print(f"{field.fit(X, y).score(X, y):.2f}")
+    0.97
     """
 
     _parameter_constraints: ClassVar[dict] = {

@@ -409,8 +409,8 @@ class TruncatedInference(DescentLearning):
     >>> y[:, 2:4, 2:4] = 1
     >>> X = (y + 0.3 * np.random.default_rng(0).normal(size=y.shape))[..., np.newaxis]
     >>> field = TRWCRF(learning=TruncatedInference(n_sweeps=5, loss="univariate"), C=10)
-    >>> bool(field.fit(X, y).score(X, y) > 0.95)
-    True
+    >>> print(f"{field.fit(X, y).score(X, y):.2f}")
+    1.00
     """
 
     _parameter_constraints: ClassVar[dict] = {

@@ -102,8 +102,9 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     >>> forest = RandomForestClassifier(n_estimators=20, random_state=0)
     >>> field = make_pipeline(ClassifierScores(forest, cv=3), TRWCRF()).fit(X[:20], y[:20])
     >>> alone = forest.fit(X[:20].reshape(-1, 3), y[:20].ravel())
-    >>> field.score(X[20:], y[20:]) > alone.score(X[20:].reshape(-1, 3), y[20:].ravel())
-    True
+    >>> right = alone.predict(X[20:].reshape(-1, 3)) == y[20:].ravel()
+    >>> print(f"{right.mean():.2f} alone, {field.score(X[20:], y[20:]):.2f} in a field")
+    0.76 alone, 0.81 in a field
     """
 
     __getstate__ = get_versioned_state

@@ -118,8 +118,10 @@ class PatchShrinkage(PatchDenoiser, auto_wrap_output_keys=None):
     >>> clean = np.kron(np.eye(4), np.ones((8, 8)))
     >>> noisy = clean + 0.2 * np.random.default_rng(0).normal(size=clean.shape)
     >>> denoised = PatchShrinkage([0.54]).fit_transform(noisy[np.newaxis])[0, ..., 0]
-    >>> bool(np.mean((denoised - clean) ** 2) < 0.3 * np.mean((noisy - clean) ** 2))
-    True
+    >>> print(
+    ...     f"{np.mean((denoised - clean) ** 2):.4f}, {np.mean((noisy - clean) ** 2):.4f}"
+    ... )
+    0.0047, 0.0379
     """
 
     _parameter_constraints: ClassVar[dict] = {"thresholds": ["array-like"]}
@@ -211,8 +213,10 @@ class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
     >>> averages = PatchAverages([0.2], guide_threshold=0.54).fit_transform(
     ...     noisy[np.newaxis]
     ... )[0]
-    >>> bool(np.mean((averages[..., 0] - clean) ** 2) < 0.2 * np.mean((noisy - clean) ** 2))
-    True
+    >>> print(
+    ...     f"{np.mean((averages[..., 0] - clean) ** 2):.4f}, {np.mean((noisy - clean) ** 2):.4f}"
+    ... )
+    0.0071, 0.0402
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -307,8 +311,10 @@ class PatchGroups(PatchDenoiser, auto_wrap_output_keys=None):
     >>> clean = np.kron(np.eye(4), np.ones((8, 8)))
     >>> noisy = clean + 0.2 * np.random.default_rng(0).normal(size=clean.shape)
     >>> denoised = PatchGroups(0.2).fit_transform(noisy[np.newaxis])[0, ..., 0]
-    >>> bool(np.mean((denoised - clean) ** 2) < 0.25 * np.mean((noisy - clean) ** 2))
-    True
+    >>> print(
+    ...     f"{np.mean((denoised - clean) ** 2):.4f}, {np.mean((noisy - clean) ** 2):.4f}"
+    ... )
+    0.0022, 0.0379
     """
 
     _parameter_constraints: ClassVar[dict] = {

@@ -132,8 +132,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     ...     GaussianNoise(0.1), n_stages=2, filter_size=3, max_iter=50, random_state=0
     ... )
     >>> restored = model.fit(clean[:8]).predict(noisy)
-    >>> bool(np.std(restored - clean[8:]) < 0.06)
-    True
+    >>> print(f"{np.std(restored - clean[8:]):.2f}")
+    0.03
     """
 
     __getstate__ = get_versioned_state

@@ -185,8 +185,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     >>> field = RegressionTreeFieldClassifier(max_depth=2, random_state=0, tol=1e-2).fit(
     ...     X[:8], y[:8]
     ... )
-    >>> bool(field.score(X[8:], y[8:]) > 0.75)
-    True
+    >>> print(f"{field.score(X[8:], y[8:]):.2f}")
+    0.88
     """
 
     _parameter_constraints: ClassVar[dict] = {

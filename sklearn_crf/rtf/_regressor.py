@@ -199,13 +199,13 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     >>> clean = np.kron(rng.random((10, 8, 8)), np.ones((4, 4)))
     >>> noisy = clean + 0.3 * rng.normal(size=clean.shape)
     >>> field = RegressionTreeField(random_state=0).fit(noisy[:8, ..., None], clean[:8])
-    >>> bool(np.mean((field.predict(noisy[8:, ..., None]) - clean[8:]) ** 2) < 0.03)
-    True
+    >>> print(f"{np.mean((field.predict(noisy[8:, ..., None]) - clean[8:]) ** 2):.2f}")
+    0.02
     >>> field = RegressionTreeField(corruption=GaussianNoise(0.3), random_state=0).fit(
     ...     clean[:8]
     ... )
-    >>> bool(np.mean((field.predict(noisy[8:]) - clean[8:]) ** 2) < 0.03)
-    True
+    >>> print(f"{np.mean((field.predict(noisy[8:]) - clean[8:]) ** 2):.2f}")
+    0.02
     """
 
     _parameter_constraints: ClassVar[dict] = {
