@@ -191,7 +191,9 @@ class TrainableField(FitReprMixin, CallbackSupportMixin, ClassifierMixin, BaseEs
         Number of iterations, over all rounds of "contrastive".
     converged_ : bool
         Whether training met its tolerance, with an inference that converged; for margins, at a proven duality gap.
-        False if held-out examples stopped training.
+        For "contrastive", whether no further labelings were generated. False if held-out examples stopped training,
+        and usually for "spa", "mma", "cd" and "contrastive", whose methods do not promise to converge. They
+        only warn if other parameters would help.
     stop_reason_ : str
         Reason why training stopped.
     best_iter_ : int or None
