@@ -285,7 +285,7 @@ class Reparameterization(Relaxation):
     trees: Any = "covering"
 
     def _make_tree_reweighted(self, facts):
-        return TightenBound(self.trees, **self._limits)
+        return TightenBound(self.trees, start_sweeps=self._limits["max_iter"], **self._limits)
 
 
 @options

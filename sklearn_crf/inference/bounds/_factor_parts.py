@@ -390,6 +390,17 @@ class FactorShares:
         """Return the bound, and its derivative with respect to x, projected as by ``project``."""
         return self.parts.value_grad(self.model, x)
 
+    def from_messages(self, messages: np.ndarray, nodes: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        """Return the scores for which the sets have equal marginals if tree-reweighted messages have converged."""
+        # messages: (n_messages, K); nodes, factors: (n_messages,), node that receives and factor that sends a message
+        x = np.zeros(self.shape)
+        np.add.at(x[0], nodes, messages)
+        x[1:] = x[0]
+        own = messages / self.trees.edge_probabilities[factors, np.newaxis]
+        for scores, chosen in zip(x, self.trees.trees[:, factors], strict=True):
+            np.subtract.at(scores, nodes[chosen], own[chosen])
+        return self.project((self.parts.scale[:, np.newaxis] * x.reshape(-1, self.shape[2])).ravel())
+
     def average(self, x: np.ndarray) -> Averages:
         """Return means over the sets, and the maximum difference between the node marginals of a set and the means."""
         x = self.project(x)

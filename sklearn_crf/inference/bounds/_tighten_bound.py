@@ -19,6 +19,7 @@ from sklearn_crf.inference.bounds._tree_choice import choose_spanning_trees
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing, propagate_messages
 from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
+from sklearn_crf.inference.messages._factor_messages import propagate_reweighted
 from sklearn_crf.inference.messages._norm_product import NormProductBP
 from sklearn_crf.models import FactorGraph, PairwiseModel
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
@@ -70,8 +71,14 @@ class Tightening:
 
     def _choose_better_start(self, scores: Shares, start: np.ndarray) -> np.ndarray:
         """Return the better start: the result of message passing from messages for earlier trees, or ``start``."""
-        if self.start_sweeps == 0 or not isinstance(scores, NodeShares):
+        if self.start_sweeps == 0 or isinstance(scores, SeriesParallelShares):
             return start
+        if isinstance(scores, FactorShares):
+            sweeps = TRWMessagePassing(max_iter=self.start_sweeps, tol=0.1 * self.tol)
+            with convergence_left_to_caller():
+                messages = propagate_reweighted(sweeps, self.model, scores.trees.edge_probabilities)
+            x = scores.from_messages(*messages)
+            return x if scores.value_grad(x)[0] <= scores.value_grad(start)[0] else start
         best, best_value = start, scores.value_grad(start)[0]
         damping, value, n_left, converged = 0.0, best_value, self.start_sweeps, False
         while n_left > 0 and not converged:
@@ -236,10 +243,10 @@ class TightenBound(Inference):
         Spectral projected gradient, or projected quasi-Newton. Quasi-Newton never increases the bound, but takes more
         time between evaluations.
     start_sweeps : int, default=0
-        Maximum number of sweeps of tree-reweighted message passing to compute the start, if the model is pairwise. The
-        result of the sweeps is used if it is better than even shares, than ``init``, and than the result for earlier
-        trees. Sweeps are damped once the bound no longer decreases, and end when the trees agree. A few hundred sweeps
-        make most iterations unnecessary.
+        Maximum number of sweeps of tree-reweighted message passing to compute the start, unless ``trees`` are
+        series-parallel. The result of the sweeps is used if it is better than even shares, than ``init``, and than the
+        result for earlier trees. On pairwise models, sweeps are damped once the bound no longer decreases, and end when
+        the trees agree. A few hundred sweeps make most iterations unnecessary.
     max_iter : int, default=500
         Maximum number of iterations for each distribution over trees. With 0, scores are divided evenly among trees.
     tol : float, default=1e-4

@@ -257,6 +257,18 @@ def compute_reweighted_labeling(
     return found._replace(bound=max(run.bound, found.score))
 
 
+def propagate_reweighted(algorithm: Any, model: Any, probabilities: np.ndarray) -> tuple:
+    """Return the last tree-reweighted messages, with the node that receives and the factor that sends each message."""
+    # probabilities: (F,), of the factors in the order of the layers; messages: (n_slots, K), 0 for impossible states
+    layered = LayeredModel(model)
+    layers, of_slot = layered.layers, np.repeat(probabilities, layered.layers.arity)
+    node = 1.0 - np.bincount(layers.slot_node, of_slot, len(layers.n_states))
+    run, _, _ = _propagate(algorithm, layered, _split_own(layered, node, probabilities), 1, None, is_unique=True)
+    sent = run.messages + of_slot[:, np.newaxis] * run.beliefs[layers.slot_node]
+    messages = np.where(np.isneginf(sent), 0.0, sent)[:, : model.n_columns]
+    return messages, layered.order[layers.slot_node], layers.slot_factor
+
+
 def _compute_labeling(model: Any, run: MessageRun, n_iter: int, converged: bool) -> Labeling:
     """Return the labels of max-product messages, which are optimal on forests."""
     labels, dead_end = run.decode_labels()

@@ -170,3 +170,15 @@ def test_given_sets_of_factors():
     ):
         with pytest.raises(ValueError, match=message):
             TightenBound(sets).marginals(model)
+
+
+@pytest.mark.parametrize("trees", ["covering", "uniform", "optimal"])
+def test_converged_messages_leave_nothing_to_minimise(trees):
+    model = random_factor_graph(max_arity=4, seed=3)
+    limits = {"tol": 1e-6, "max_iter": 2000, "outer_iter": 0}
+    slow = TightenBound(trees, **limits).marginals(model)
+    fast = TightenBound(trees, start_sweeps=2000, **limits).marginals(model)
+    assert fast.converged
+    assert fast.n_iter <= 2 < slow.n_iter
+    assert fast.log_z == pytest.approx(slow.log_z, abs=1e-6)
+    assert_allclose(fast.unary, slow.unary, atol=1e-4)
