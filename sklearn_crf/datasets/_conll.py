@@ -231,7 +231,11 @@ def _format_lines(columns: Sequence, i: int, separator: str, prefix: str | None)
             raise ValueError(
                 f"columns[{c}][{i}] has {len(entries)} tokens, but columns[0][{i}] has {len(sentence[0])} tokens."
             )
-        _require_known(f"columns[{c}][{i}]", convert_to_label_array(entries), "a token needs an entry in each column")
+        # Strings are never missing, and the check of other values takes longer than the writing.
+        if not all(type(entry) is str for entry in entries):
+            _require_known(
+                f"columns[{c}][{i}]", convert_to_label_array(entries), "a token needs an entry in each column"
+            )
     if not len(sentence[0]):
         raise ValueError(f"columns[0][{i}] has no tokens, and the format cannot hold an empty sentence: leave it out.")
     splits = None if separator.isspace() and separator != "\t" else separator.encode()
