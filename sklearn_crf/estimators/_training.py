@@ -55,7 +55,7 @@ def train(parameters, data, plan, held_out, callbacks):
     if not risk.n_labelled:
         raise ValueError("y has no known label of positive weight: pass labels of some nodes.")
     former = _get_former_weights(parameters, data.encoded, data.labels, potentials)
-    iterations, starts = callbacks(plan.learning.n_iterations(plan)), {}
+    iterations = callbacks(plan.learning.n_iterations(plan))
     with limit_blas_threads(), keep_tasks_in_process(), iterations as iteration:
 
         def fitted_now(coef):
@@ -63,12 +63,9 @@ def train(parameters, data, plan, held_out, callbacks):
             return of_input | build_fitted_attributes(data, plan, scaling.outer(potentials, coef))
 
         def make_start(init):
-            name = init if isinstance(init, str) else "given"
-            if name not in starts:
-                start = compute_initial_weights(init if former is None else former, risk, run)
-                is_given = former is not None or isinstance(init, np.ndarray)
-                starts[name] = scaling.inner(potentials, start) if is_given else start
-            return starts[name]
+            start = compute_initial_weights(init if former is None else former, risk, run)
+            is_given = former is not None or isinstance(init, np.ndarray)
+            return scaling.inner(potentials, start) if is_given else start
 
         run = replace(
             plan,

@@ -1,10 +1,13 @@
 """Pseudolikelihood training, and the scale of edges that suits predictions."""
 
 from collections.abc import Sequence
+from itertools import pairwise, starmap
 from numbers import Real
 from typing import Any, ClassVar
+from zlib import crc32
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._options import options
@@ -12,10 +15,11 @@ from sklearn_crf.inference import AutoMap, convergence_left_to_caller
 from sklearn_crf.learning._likelihood import PiecewiseTraining
 from sklearn_crf.learning._margin_training import MarginRecord
 from sklearn_crf.learning._plan import FitPlan
-from sklearn_crf.learning._training import TrainingRecord
-from sklearn_crf.models import SegmentModel, extract_nodes
+from sklearn_crf.learning._training import TrainingRecord, compute_initial_weights
+from sklearn_crf.models import extract_nodes
 from sklearn_crf.objectives import Objective, Pseudolikelihood, apply_temperature, mask_known_surroundings
 from sklearn_crf.objectives._risk import expand_weights_to_nodes
+from sklearn_crf.potentials import SegmentPotentials
 
 
 @options
@@ -73,16 +77,22 @@ class PseudolikelihoodTraining(PiecewiseTraining):
         is_done = record.coef is None or record.interrupted is not None or bool(record.validation_scores)
         if is_done or not risk.n_edges or self.edge_scale == 1:
             return record
-        without_edges = make_start("independent")
+        # A warm start would begin at weights that were already moved.
+        without_edges = compute_initial_weights("independent", risk, run)
         change, inference = record.coef - without_edges, plan.training_inference
         if isinstance(inference.inference, AutoMap):
             inference.inference.set_params(bounded=True)  # without a search for better labels
 
-        def predicted_loss(scale):
-            coef = without_edges + scale * change if scale < 1 else record.coef
-            return risk.summed(_compute_prediction_loss, coef, inference, self.temperature)
+        def choose_scale():
+            last = _choose_last_place(risk)
 
-        scale = _halve_while_lower(predicted_loss) if isinstance(self.edge_scale, str) else self.edge_scale
+            def predicted_loss(scale):
+                coef = without_edges + scale * change if scale < 1 else record.coef
+                return risk.summed(_compute_prediction_loss, coef, inference, self.temperature, last)
+
+            return _halve_while_lower(predicted_loss)
+
+        scale = choose_scale() if isinstance(self.edge_scale, str) else self.edge_scale
         if scale < 1:
             record.coef = without_edges + scale * change
         return record
@@ -94,8 +104,11 @@ def have_known_surroundings(batches: Sequence) -> bool:
     return any(mask_known_surroundings(batch.example, batch.labels).any() for batch in batches)
 
 
-# Number of nodes that are predicted to choose the scale of edges, and the smallest scale.
-_NODES_TO_PREDICT, _SMALLEST_SCALE = 10_000, 1 / 64
+_SMALLEST_SCALE = 1 / 64
+
+# The scale is chosen by a sample of nodes that only depends on the examples, not on their order or their distribution
+# over shards. Number of nodes of the sample, and of different checksums of examples.
+_NODES_TO_PREDICT, _N_PLACES = 10_000, 4096
 
 
 def _halve_while_lower(loss):
@@ -111,22 +124,19 @@ def _halve_while_lower(loss):
     return scale
 
 
-def _compute_prediction_loss(risk, coef, decoding, temperature):
-    """Return the loss of predictions on some nodes: the log-loss of marginals, or the errors of labelings."""
-    loss, n_left = 0.0, float(_NODES_TO_PREDICT)
+def _compute_prediction_loss(risk, coef, decoding, temperature, last):
+    """Return the loss of predictions on sampled nodes: the log-loss of marginals, or the errors of labelings."""
+    loss = 0.0
     for batch in risk.batches:
-        if n_left < 1:
-            break
+        # Models of segments cannot be split, but their inference takes little time.
+        inside = _mask_sampled_nodes(batch, last) | isinstance(risk.potentials, SegmentPotentials)
+        if not inside.any():
+            continue
         model = apply_temperature(risk.potentials.model(coef, batch.example), temperature)
         weight, labels = expand_weights_to_nodes(batch), batch.labels
-        n_left -= weight.sum()
         if batch.node_weight is not None:
             weight = weight * batch.node_weight
-        if len(labels) > _NODES_TO_PREDICT and not isinstance(model, SegmentModel):
-            # Nodes in the middle of a large image represent it better than its first rows.
-            first = (len(labels) - _NODES_TO_PREDICT) // 2
-            inside = np.zeros(len(labels), dtype=bool)
-            inside[first : first + _NODES_TO_PREDICT] = True
+        if not inside.all():
             model, weight, labels = extract_nodes(model, inside), weight[inside], labels[inside]
         nodes = np.flatnonzero(labels >= 0)
         with convergence_left_to_caller():
@@ -137,3 +147,50 @@ def _compute_prediction_loss(risk, coef, decoding, temperature):
                 losses = decoding.inference.map(model).labels[nodes] != labels[nodes]
         loss += float(losses @ weight[nodes])
     return loss
+
+
+def _choose_last_place(risk):
+    """Return the largest place of a sampled example, so that the sample has the least sufficient number of nodes."""
+    # An example with weight 2 counts like two copies, which have the same place.
+    return int(np.searchsorted(np.cumsum(risk.summed(_weigh_places)), _NODES_TO_PREDICT))
+
+
+def _mask_sampled_nodes(batch, last):
+    """Return whether each node of a batch is sampled: the middle nodes of the examples up to the last place."""
+    # returns: (N,) of bool
+    return np.repeat(_compute_places(batch) <= last, np.diff(batch.node_ptr)) & _mask_middles(batch)
+
+
+def _weigh_places(risk):
+    """Return the weighted number of nodes that examples at each place add to a sample, (_N_PLACES,)."""
+    weights = np.zeros(_N_PLACES)
+    for batch in risk.batches:
+        until = np.append(0.0, np.cumsum(expand_weights_to_nodes(batch) * _mask_middles(batch)))
+        np.add.at(weights, _compute_places(batch), np.diff(until[batch.node_ptr]))
+    return weights
+
+
+def _compute_places(batch):
+    """Return a number below _N_PLACES for each example, a checksum of its labels and node features."""
+    features = batch.example.node_features
+
+    def read(own):
+        if sp.issparse(features):
+            return features[own].data, features[own].indices
+        # Linear operators have no rows, so only the labels count.
+        return (features[own],) if isinstance(features, np.ndarray) else ()
+
+    places = np.empty(len(batch.node_ptr) - 1, dtype=np.int64)
+    for i, own in enumerate(starmap(slice, pairwise(batch.node_ptr.tolist()))):
+        values = b"".join(array.tobytes() for array in (batch.labels[own], *read(own)))
+        places[i] = crc32(values) % _N_PLACES
+    return places
+
+
+def _mask_middles(batch):
+    """Return whether each node is among the middle nodes of its example, which represent it better than the first."""
+    sizes = np.diff(batch.node_ptr)
+    skipped = np.maximum(sizes - _NODES_TO_PREDICT, 0) // 2
+    position = np.arange(batch.node_ptr[-1]) - np.repeat(batch.node_ptr[:-1], sizes)
+    first = np.repeat(skipped, sizes)
+    return (position >= first) & (position < first + _NODES_TO_PREDICT)

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.ndimage import gaussian_filter
+from scipy.sparse import csr_array
 
-from sklearn_crf import TRWCRF, DRFClassifier, Shards
+from sklearn_crf import TRWCRF, DRFClassifier, Example, Shards
+from sklearn_crf.graphs import lattice
 from sklearn_crf.learning import PseudolikelihoodTraining, _pseudolikelihood
 
 
@@ -87,3 +89,35 @@ def test_a_large_image_chooses_the_scale_of_its_middle(monkeypatch):
     assert ratio.flat[0] in (0.5, 0.25)
     X_new, y_new = smooth_images(3, 1.5, seed=1, side=40)
     assert field.score(X_new, y_new) > plain.score(X_new, y_new)
+
+
+@pytest.mark.parametrize("kind", ["images", "sparse graphs", "chains"])
+def test_the_scale_is_chosen_by_the_same_nodes_in_any_order_and_shards(monkeypatch, kind):
+    X, y = smooth_images(3, 1.5, n_images=12, side=8)
+    if kind != "images":
+        X, y = list(X.reshape(12, 64, -1)), list(y.reshape(12, 64))
+        edges = lattice((8, 8)).edges if kind == "sparse graphs" else [[k, k + 1] for k in range(63)]
+        X = [Example(csr_array(x) if kind == "sparse graphs" else x, edges) for x in X]
+    weight = np.arange(12) % 3 + 1.0
+    copied = np.repeat(np.arange(12), weight.astype(int))
+    losses = []
+    monkeypatch.setattr(_pseudolikelihood, "_NODES_TO_PREDICT", 200)
+    monkeypatch.setattr(_pseudolikelihood, "_halve_while_lower", lambda loss: losses.append(loss(0.5)) or 1.0)
+    field = DRFClassifier(learning="pl", tol=1e-7, max_iter=2000)
+    field.fit(X, y, weight)
+    field.fit(X[::-1], y[::-1], weight[::-1])
+    field.fit([X[i] for i in copied], [y[i] for i in copied])
+    field.fit(Shards.from_arrays([(X[k : k + 4], y[k : k + 4], weight[k : k + 4]) for k in (0, 4, 8)]))
+    assert_allclose(losses, losses[0], rtol=1e-6)
+    monkeypatch.setattr(_pseudolikelihood, "_NODES_TO_PREDICT", 10_000)
+    field.fit(X, y, weight)
+    assert losses[-1] > 2 * losses[0]
+
+
+@pytest.mark.parametrize("edge_scale", ["auto", 0.5])
+def test_warm_starts_keep_the_weights(edge_scale):
+    X, y = smooth_images(2, 1.0)
+    rule = PseudolikelihoodTraining(edge_scale=edge_scale)
+    field = DRFClassifier(learning=rule, warm_start=True, tol=1e-7, max_iter=2000).fit(X, y)
+    once = field.edge_coef_
+    assert_allclose(field.fit(X, y).fit(X, y).edge_coef_, once, rtol=1e-4)
