@@ -50,12 +50,6 @@ class HoldsOptions(BaseEstimator):
     def __setstate__(self, state: dict) -> None:
         restore_options(self, state)
 
-    # Cache the result, because each prediction reads the parameters of several objects.
-    @classmethod
-    @cache
-    def _get_param_names(cls) -> list[str]:
-        return super()._get_param_names()
-
     def _check_fitted(self) -> None:
         """Raise an error if fitted attributes are invalid, for example because the pickle is damaged."""
 

@@ -83,7 +83,7 @@ class PseudolikelihoodTraining(PiecewiseTraining):
         if isinstance(inference.inference, AutoMap):
             inference.inference.set_params(bounded=True)  # without a search for better labels
 
-        def choose_scale():
+        def choose_scale() -> float:
             last = _choose_last_place(risk)
 
             def predicted_loss(scale):
@@ -149,19 +149,19 @@ def _compute_prediction_loss(risk, coef, decoding, temperature, last):
     return loss
 
 
-def _choose_last_place(risk):
+def _choose_last_place(risk: Any) -> int:
     """Return the largest place of a sampled example, so that the sample has the least sufficient number of nodes."""
     # An example with weight 2 counts like two copies, which have the same place.
     return int(np.searchsorted(np.cumsum(risk.summed(_weigh_places)), _NODES_TO_PREDICT))
 
 
-def _mask_sampled_nodes(batch, last):
+def _mask_sampled_nodes(batch: Any, last: int) -> np.ndarray:
     """Return whether each node of a batch is sampled: the middle nodes of the examples up to the last place."""
     # returns: (N,) of bool
     return np.repeat(_compute_places(batch) <= last, np.diff(batch.node_ptr)) & _mask_middles(batch)
 
 
-def _weigh_places(risk):
+def _weigh_places(risk: Any) -> np.ndarray:
     """Return the weighted number of nodes that examples at each place add to a sample, (_N_PLACES,)."""
     weights = np.zeros(_N_PLACES)
     for batch in risk.batches:
@@ -170,11 +170,11 @@ def _weigh_places(risk):
     return weights
 
 
-def _compute_places(batch):
+def _compute_places(batch: Any) -> np.ndarray:
     """Return a number below _N_PLACES for each example, a checksum of its labels and node features."""
     features = batch.example.node_features
 
-    def read(own):
+    def read(own: slice) -> tuple[np.ndarray, ...]:
         if sp.issparse(features):
             return features[own].data, features[own].indices
         # Linear operators have no rows, so only the labels count.
@@ -187,7 +187,7 @@ def _compute_places(batch):
     return places
 
 
-def _mask_middles(batch):
+def _mask_middles(batch: Any) -> np.ndarray:
     """Return whether each node is among the middle nodes of its example, which represent it better than the first."""
     sizes = np.diff(batch.node_ptr)
     skipped = np.maximum(sizes - _NODES_TO_PREDICT, 0) // 2
