@@ -89,7 +89,8 @@ def test_pseudolikelihood_is_that_of_nodes_with_known_surroundings():
 
 @pytest.mark.parametrize("name", [name for name in FIELDS if name != "dual"])
 def test_labels_that_are_missing_do_not_matter(name):
-    X, y = images()
+    # Trees that are learned with the weights take many iterations.
+    X, y = images(n=3 if name == "trees" else 6)
     partial = np.where(np.random.default_rng(1).random(y.shape) < 0.1, -1, y)
     partial[:2] = y[:2]
     field = clone(FIELDS[name]).fit(X, partial)
