@@ -90,6 +90,8 @@ class SpacedEdges:
     r"""Edge features that depend on the distances between neighbours of a lattice.
 
     .. math:: [1, 1 / d] \text{ for } "constant", \qquad [1, 1 / d, |x_i - x_j| / d] \text{ for } "difference"
+
+    The distance d is a multiple of the smallest spacing, so that its unit does not matter under a penalty.
     """
 
     function: Callable
@@ -116,7 +118,8 @@ class SpacedEdges:
         if self.function not in (constant, difference):
             return self.function(x_tail, x_head, distance)
         given = self.function(x_tail, x_head)
-        return np.concatenate([given[:, :1], given / distance[:, np.newaxis]], axis=1)
+        closeness = min(self.spacing) / distance
+        return np.concatenate([given[:, :1], given * closeness[:, np.newaxis]], axis=1)
 
     def measure(self, graph: Graph) -> np.ndarray:
         """Return the length of each edge of a lattice, or of a union of lattices, (E,)."""

@@ -260,9 +260,10 @@ class PairwiseTables(HoldsOptions):
         ``boundary_coef_`` of the classifier. First and last nodes are defined as for ``forbidden_first``.
     spacing : sequence of float, optional
         Distances between neighbours along each axis of an image or volume, for example ``(5.0, 1.0, 1.0)`` for slices
-        5 mm apart and pixels of 1 mm. Edge features then depend on the distance d of an edge. With ``"constant"``, they
-        are :math:`[1, 1 / d]`. With ``"difference"``, they are :math:`[1, 1 / d, |x_i - x_j| / d]`. A function is
-        called with the distances of edges (E,) as its third argument.
+        5 mm apart and pixels of 1 mm. Edge features then depend on the distance d of an edge, divided by the smallest
+        spacing. With ``"constant"``, they are :math:`[1, 1 / d]`. With ``"difference"``, they are
+        :math:`[1, 1 / d, |x_i - x_j| / d]`. A function is called with the distances of edges (E,), in the given unit,
+        as its third argument.
     segments : Segments, optional
         Scores of the durations of runs of a label, and a minimum duration, for sequences (:ref:`segments`). Learning
         must be by likelihood ("likelihood", "exact", "pma"), "spa", "mma" or "max_margin", with the default inference,

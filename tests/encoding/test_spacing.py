@@ -52,6 +52,16 @@ def test_edge_features_equal_distances_from_positions(kind, edge_types, dtype):
     assert_allclose(proba, given.predict_proba([by_hand(values[0])])[0], atol=1e-6 if dtype == np.float64 else 1e-3)
 
 
+@pytest.mark.parametrize("kind", ["constant", "difference"])
+@pytest.mark.parametrize("unit", [1e-6, 2.0, 1e3])
+def test_the_unit_of_the_spacing_does_not_matter(kind, unit):
+    field = TRWCRF(edge_features=kind, pairwise=spaced()).fit(VOLUMES, LABELS)
+    tables = PairwiseTables("symmetric", spacing=np.multiply(SPACING, unit))
+    other = clone(field).set_params(pairwise=tables).fit(VOLUMES, LABELS)
+    assert_allclose(other.edge_coef_, field.edge_coef_, atol=1e-8)
+    assert_allclose(other.predict_proba(VOLUMES), field.predict_proba(VOLUMES), atol=1e-8)
+
+
 @pytest.mark.parametrize("connectivity", [1, 2, 3, [[2, 0, -1], [0, 3, 0]]])
 def test_lengths_of_diagonals(connectivity):
     parts = [lattice(shape, connectivity) for shape in ((3, 4, 5), (2, 6, 1), (3, 4, 5))]
