@@ -194,7 +194,8 @@ def _ascend_from(start: np.ndarray, inference: Any, model: Any, found: Any, n_th
     other = inference.marginals_for_learning(model, init=start, n_threads=n_threads)
     component = model.component if isinstance(model, FactorGraph) else model.graph.component
     before, after = (np.bincount(component, marginals.log_z_terms) for marginals in (found, other))
-    is_better = after > before
+    # Starts that reach the same marginals differ by the tolerance, and the choice would be arbitrary.
+    is_better = after > before + inference.tol
     if is_better.all() or not is_better.any():
         return other if is_better.all() else found
     best = np.where(is_better[component, np.newaxis], other.state, found.state)
