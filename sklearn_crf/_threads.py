@@ -253,8 +253,6 @@ def map_tasks(function, tasks, n_jobs=None):
 def map_coarse(function, tasks, n_jobs=None):
     """Map a function over long tasks as :func:`map_tasks` does, or on the workers of a joblib backend.
 
-    BLAS has one thread in each task.
-
     If ``joblib.parallel_config`` has set a backend of processes or of a cluster in the calling thread, the tasks run on
     its workers, each in one thread, and the function must be picklable. Within a fit, and within a task on a worker,
     the tasks run in threads of the same process.
@@ -262,8 +260,7 @@ def map_coarse(function, tasks, n_jobs=None):
     tasks = list(tasks)
     n_workers = count_external_workers(n_jobs) if len(tasks) > 1 else 0
     if n_workers < 2:
-        with limit_blas_threads():
-            return map_tasks(function, tasks, n_jobs)
+        return map_tasks(function, tasks, n_jobs)
     # Send several tasks together, because the objects that are pickled with the function may be large.
     ranges = split_into_ranges(len(tasks), _LOTS * n_workers)
     parts = Parallel(n_jobs=n_jobs)(delayed(_map_in_worker)(function, tasks[start:stop]) for start, stop in ranges)

@@ -20,7 +20,7 @@ from sklearn_crf._own_methods import require_classes, require_numbers
 from sklearn_crf._parameters import hide_type_in_halving, require_objects
 from sklearn_crf._ranges import BYTES
 from sklearn_crf._reports import CallbackSupportMixin, FitReprMixin, fit_callbacks, warn_caller
-from sklearn_crf._threads import map_coarse
+from sklearn_crf._threads import limit_blas_threads, map_coarse
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSearch
 from sklearn_crf.dense._examples import check_channel_bandwidths, read_fitting_examples, read_training_data
@@ -382,7 +382,8 @@ class DenseCRF(FitReprMixin, CallbackSupportMixin, ClassifierMixin, BaseEstimato
                 raise ValueError(f"X[{i}]: {error}") from error
 
         tasks = list(zip(range(data.n_examples), data.examples, known, strict=True))
-        return data, map_coarse(run_example, tasks, self.n_jobs)
+        with limit_blas_threads():
+            return data, map_coarse(run_example, tasks, self.n_jobs)
 
     def predict(self, X: Any, evidence: Any = None, *, inference: DenseMeanField | None = None) -> np.ndarray:
         """Predict the label with the largest marginal probability at every pixel.

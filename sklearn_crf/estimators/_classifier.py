@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 
 from sklearn_crf._numbers import as_integer
 from sklearn_crf._options import options
-from sklearn_crf._threads import map_coarse
+from sklearn_crf._threads import limit_blas_threads, map_coarse
 from sklearn_crf.distributed import Shards, call_on_each_shard, compute_correct_share, score_parts
 from sklearn_crf.encoding import decode, make_object_array, require_complete
 from sklearn_crf.estimators._field import TrainableField
@@ -220,8 +220,9 @@ class FieldClassifier(TrainableField):
         # Put each example into its own batch, because inference returns one bound for a whole model.
         encoded, single, potentials, weights = field.prepare(X, evidence, max_nodes=1)
         models = [given(potentials.model(weights, batch.example), batch.labels) for batch in single]
-        named = [batch.named_in_errors for batch in single]
-        found = certificates_of(models, labels, chosen, named, self.n_jobs)
+        with limit_blas_threads():
+            named = [batch.named_in_errors for batch in single]
+            found = certificates_of(models, labels, chosen, named, self.n_jobs)
         return Certificates(*(gather_example_results(encoded, single, part, lambda shape: 0.0) for part in found))
 
     def predict_topk(self, X: Any, k: int = 5, evidence: Any = None) -> tuple[np.ndarray, np.ndarray]:
@@ -259,7 +260,8 @@ class FieldClassifier(TrainableField):
                 model = given(potentials.model(weights, batch.example), batch.labels)
                 return SegmentInference().best(model, k) if isinstance(model, SegmentModel) else inference.best(model)
 
-        found = map_coarse(run, batches, self.n_jobs)
+        with limit_blas_threads():
+            found = map_coarse(run, batches, self.n_jobs)
         shapes = [encoded.label_shape(batch.members[0]) for batch in batches]
         labels = [self.classes_[best.labels].reshape(-1, *shape) for best, shape in zip(found, shapes, strict=True)]
         scores = [best.scores for best in found]
@@ -306,7 +308,8 @@ class FieldClassifier(TrainableField):
             scores = compute_conditional_scores(model, chosen.map(model, n_threads=n_threads).labels)
             return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
-        found = map_coarse(run, batches, self.n_jobs)
+        with limit_blas_threads():
+            found = map_coarse(run, batches, self.n_jobs)
         n_columns = None if len(self.classes_) == 2 else len(self.classes_)
         return decode(encoded, found, batches, n_columns=n_columns)
 
@@ -400,7 +403,8 @@ class FieldClassifier(TrainableField):
             with batch.named_in_errors():
                 return labeler.edge_marginals(labeler.model(potentials, weights, batch), asked, n_threads)
 
-        parts = map_coarse(run, batches, self.n_jobs)
+        with limit_blas_threads():
+            parts = map_coarse(run, batches, self.n_jobs)
         nothing, found = np.zeros((0, len(self.classes_), len(self.classes_))), edges_of_members(batches, parts)
         return make_object_array(gather_example_results(encoded, batches, found, lambda shape: nothing))
 
@@ -448,7 +452,8 @@ class FieldClassifier(TrainableField):
                 own = [asked[i] for i in batch.members]
                 return entity_probabilities(batch, model, kinds, goes_on, own, n_threads)
 
-        parts = [own for part in map_coarse(run, batches, self.n_jobs) for own in part]
+        with limit_blas_threads():
+            parts = [own for part in map_coarse(run, batches, self.n_jobs) for own in part]
         return make_object_array(gather_example_results(encoded, batches, parts, lambda shape: []))
 
     @_require_distribution
@@ -487,7 +492,8 @@ class FieldClassifier(TrainableField):
                 terms, bounds = log_likelihood_terms(model, batch.labels, len(self.classes_), chosen, n_threads)
             return np.add.reduceat(terms, batch.node_ptr[:-1]), bounds
 
-        parts = map_coarse(run, batches, self.n_jobs)
+        with limit_blas_threads():
+            parts = map_coarse(run, batches, self.n_jobs)
         values = np.zeros(encoded.n_examples)
         for batch, (part, _) in zip(batches, parts, strict=True):
             values[batch.members] = part
@@ -558,7 +564,8 @@ class FieldClassifier(TrainableField):
             with batch.named_in_errors():
                 return chosen.sample(model, n_samples, random_state=int(seed), n_threads=n_threads)
 
-        drawn = map_coarse(run, list(zip(batches, seeds, strict=True)), self.n_jobs)
+        with limit_blas_threads():
+            drawn = map_coarse(run, list(zip(batches, seeds, strict=True)), self.n_jobs)
         # ``decode`` needs nodes on the first axis, so the axis of samples is moved to the end and back.
         decoded = decode(encoded, [labels.T for labels in drawn], batches, classes=self.classes_, n_columns=n_samples)
         if encoded.layout == "list":

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf._threads import map_coarse
+from sklearn_crf._threads import limit_blas_threads, map_coarse
 from sklearn_crf.encoding import complete_batch
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import (
@@ -241,7 +241,8 @@ class Labeler:
         found = self._find_by_fast_path(batches, potentials, voters, inference, rule)
         missing = [i for i, part in enumerate(found) if part is None]
         if missing:
-            made = map_coarse(lambda i, n_threads: run(complete_batch(batches[i]), n_threads), missing, self.n_jobs)
+            with limit_blas_threads():
+                made = map_coarse(lambda i, n_threads: run(complete_batch(batches[i]), n_threads), missing, self.n_jobs)
             for i, part in zip(missing, made, strict=True):
                 found[i] = part
         return found

@@ -10,7 +10,7 @@ import numpy as np
 
 from sklearn_crf._numbers import as_integer
 from sklearn_crf._own_methods import require_classes, require_numbers, require_optional_numbers
-from sklearn_crf._threads import make_range_runner, map_coarse
+from sklearn_crf._threads import limit_blas_threads, make_range_runner, map_coarse
 from sklearn_crf.encoding import convert_to_label_array, count_examples, scale_sample_weight, validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect, GaussianGibbs
 from sklearn_crf.inference.gaussian._tiles import solve_mean_in_tiles
@@ -209,7 +209,8 @@ class FittedField:
             return self.mean(plane, solver, n_threads, and_also, observation)
 
         observations = [None] * len(planes.features) if observations is None else observations
-        found = map_coarse(one, zip(planes.features, observations, strict=True), n_jobs)
+        with limit_blas_threads():
+            found = map_coarse(one, zip(planes.features, observations, strict=True), n_jobs)
         return [mean for mean, _ in found], [other for _, other in found]
 
     def mean(self, plane, solver, n_threads, and_also=None, observation=None):
